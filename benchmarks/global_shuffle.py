@@ -8,8 +8,11 @@ The records have 100 bytes, in 10 files. Batches of 256 records are read.
     pyfeed, all records, raw    the same, of plain files of records
     pyfeed, blocks              open_files().shuffle(100,000), TFRecord
     pyfeed, in order            open_files(), TFRecord
+    pyfeed, rank of 4           open_files(rank=0, world=4), TFRecord
+    pyfeed, split of 4          open_files().batch().split_batches(0, 4), TFRecord
     grain, mapped, n threads    MapDataset.source(...).shuffle(), of mapped plain files of records; ReadOptions(n)
     grain, ArrayRecord          the same with ArrayRecordDataSource, 16 threads
+    grain, rank of 4, n threads MapDataset.source(...)[0::4] of mapped plain files of records, in order; ReadOptions(n)
 
     index       s             the time to make the indexes of all files, with 2 threads
     start       ms            from the call that makes the pipeline to the first batch, with indexes that are there
@@ -17,8 +20,9 @@ The records have 100 bytes, in 10 files. Batches of 256 records are read.
     memory      MiB           the largest memory of the process that is not of files (RssAnon), less that before
 
 Each value comes from a new process, and is the median of the runs. The libraries take turns. The files are written
-once, and are read before each run, so that they are in the page cache if there is room. The ratio is that of the rates
-of pyfeed, from TFRecord, and of Grain in the fastest of its settings, in each run.
+once, and are read before each run, so that they are in the page cache if there is room. The ratios are those of the
+rates of pyfeed, from TFRecord, and of Grain in the fastest of its settings, in each run. One of 4 processes reads
+batches of 64 records.
 """
 
 from __future__ import annotations
@@ -37,7 +41,7 @@ from typing import Any
 
 import numpy as np
 
-SIZE, FILES, BATCH, SEED = 100, 10, 256, 1
+SIZE, FILES, BATCH, SEED, WORLD = 100, 10, 256, 1, 4
 NUM_READ, MAX_SECONDS = 2_000_000, 20.0
 GRAIN_THREADS = (0, 2, 16)
 
@@ -121,7 +125,11 @@ def pyfeed_batches(how: str, paths: list[str]) -> Iterator[Any]:
         return iter(pyfeed.open_files(paths, shuffle_records=SEED).batch(BATCH))
     if how == "all records, raw":
         return iter(pyfeed.open_raw(paths, [(SIZE,)], ["uint8"], shuffle_records=SEED).batch(BATCH))
+    if how == "rank of 4":
+        return iter(pyfeed.open_files(paths, rank=0, world=WORLD).batch(BATCH // WORLD))
     reader = pyfeed.open_files(paths)
+    if how == "split of 4":
+        return iter(reader.batch(BATCH).split_batches(0, WORLD))
     return iter((reader.shuffle(100_000, SEED) if how == "blocks" else reader).batch(BATCH))
 
 
@@ -133,7 +141,10 @@ def grain_batches(how: str, paths: list[str]) -> Iterator[Any]:
     if how == "ArrayRecord":
         source, join, threads = grain.sources.ArrayRecordDataSource(paths), list, 16
     else:
-        source, join, threads = MappedRows(paths), np.stack, int(how.split()[1])
+        source, join, threads = MappedRows(paths), np.stack, int(how.split()[-2])
+    if how.startswith("rank of 4"):
+        own = grain.MapDataset.source(source)[0::WORLD].batch(BATCH // WORLD, batch_fn=join)
+        return iter(own.to_iter_dataset(grain.ReadOptions(threads, 2 * threads)))
     batches = grain.MapDataset.source(source).shuffle(SEED).batch(BATCH, batch_fn=join)
     return iter(batches.to_iter_dataset(grain.ReadOptions(threads, 2 * threads)))
 
@@ -182,7 +193,7 @@ def measure(name: str, folder: Path, records: int) -> dict[str, float]:
     start = time.perf_counter()
     read = 0
     for _ in batches:
-        read += BATCH
+        read += BATCH // WORLD if "of 4" in how else BATCH
         if read >= NUM_READ or time.perf_counter() - start > MAX_SECONDS:
             break
     end = time.perf_counter()
@@ -213,9 +224,13 @@ def main() -> int:
         print(json.dumps(measure(args.measure, args.folder, args.records)))
         return 0
     names = ["pyfeed, index", "pyfeed, all records", "pyfeed, all records, raw", "pyfeed, blocks", "pyfeed, in order"]
-    peers = [*(f"grain, mapped, {n} threads" for n in GRAIN_THREADS), "grain, ArrayRecord"]
+    names += ["pyfeed, rank of 4", "pyfeed, split of 4"]
+    peers = {
+        "pyfeed, all records": [*(f"grain, mapped, {n} threads" for n in GRAIN_THREADS), "grain, ArrayRecord"],
+        "pyfeed, rank of 4": [f"grain, rank of 4, {n} threads" for n in GRAIN_THREADS],
+    }
     if args.libraries == "all":
-        names += peers
+        names += [name for of_case in peers.values() for name in of_case]
     with tempfile.TemporaryDirectory(prefix="pyfeed-bench-") as scratch:
         folder = args.folder or Path(scratch)
         tfrecords(folder, args.records)
@@ -233,10 +248,11 @@ def main() -> int:
     for name, metrics in results.items():
         print(f"{name:28}", *(f"{key} {value:,.1f}" for key, value in metrics.items()))
     if args.libraries == "all":
-        pairs = zip(found["pyfeed, all records"], *(found[name] for name in peers), strict=True)
-        ratios = [own["rate"] / max(peer["rate"] for peer in of_peers) for own, *of_peers in pairs]
-        middle = statistics.median(ratios)
-        print(f"rate of pyfeed / rate of Grain: {middle:.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
+        for own_name, of_case in peers.items():
+            pairs = zip(found[own_name], *(found[name] for name in of_case), strict=True)
+            ratios = [own["rate"] / max(peer["rate"] for peer in of_peers) for own, *of_peers in pairs]
+            middle = statistics.median(ratios)
+            print(f"rate of {own_name} / rate of Grain: {middle:.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
     if args.json:
         args.json.write_text(json.dumps({"records": args.records, "runs": found, "medians": results}, indent=1) + "\n")
     return 0

@@ -676,13 +676,19 @@ PF_API pf_status pf_shared_queue_report_exit(pf_handle queue, int64_t pid, int32
  *                              all records of all files come in another order in each pass; it implies index;
  *                              index (false): each file gets an index, so that its records can be read by their
  *                              numbers; index_dir (beside the files): where the indexes are; it implies index;
- *                              on_corrupt ("raise"): or "skip"; verify_first (false): each file is read twice,
- *                              the first time to verify all of it; storage ({"compression": "auto", "io":
- *                              "auto"}); options (none): the format's, see docs/formats.md. Reads many files at
- *                              a time, by threads of its own
+ *                              virtual_shards (records are not divided): how many equal parts the records of
+ *                              all files are divided into, the same for all processes of a job; it implies
+ *                              index; rank (0): the process among world, with virtual_shards: it reads the
+ *                              parts rank, rank+world, …, one record of each in turn; world (1): the number
+ *                              of processes, which divides virtual_shards; even ("drop"): drop, repeat or pad:
+ *                              what happens to the last records of a pass if virtual_shards does not divide the
+ *                              number of records; on_corrupt ("raise"): or "skip"; verify_first (false): each
+ *                              file is read twice, the first time to verify all of it; storage ({"compression":
+ *                              "auto", "io": "auto"}); options (none): the format's, see docs/formats.md. Reads
+ *                              many files at a time, by threads of its own
  * create_file_reader           as open_files. Reads one file, in the calling thread. num_threads, ordered,
- *                              interleave and shuffle_files have no effect here; index, index_dir and
- *                              shuffle_records are refused
+ *                              interleave and shuffle_files have no effect here; index, index_dir,
+ *                              shuffle_records and virtual_shards are refused
  * create_batch_reader          batch_size; drop_last (false); ragged (false). Joins that many tuples to one:
  *                              slots whose first dimension is -1 are concatenated along it and their LoD
  *                              merged; others are stacked under a new first dimension. The last batch of a pass

@@ -75,6 +75,14 @@ func (s *Spec) Slot(i int) Slot {
 // Grows reports whether batching joins tuples along the first dimension of the i-th slot.
 func (s *Spec) Grows(i int) bool { return s.slots[i].Grows() }
 
+// RowsAdded returns how many rows slot i of an instance adds to a batch; for a slot with LoD, how many sequences.
+func (s *Spec) RowsAdded(t *Tuple, i int) int64 {
+	if s.Grows(i) {
+		return t.Slots[i].Rows()
+	}
+	return 1
+}
+
 // Batched returns the Spec of batches of the tuples that s describes. Both Specs share their dtypes: a dtype set in one
 // is set in the other.
 func (s *Spec) Batched() (*Spec, error) {

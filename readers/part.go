@@ -17,6 +17,15 @@ const (
 	EvenPad    Even = "pad"    // tuples of zeros are added
 )
 
+// CheckEven returns an error of the operator op if even is none of these values.
+func CheckEven(op string, even Even) error {
+	switch even {
+	case EvenDrop, EvenRepeat, EvenPad:
+		return nil
+	}
+	return pyfeed.Errorf(pyfeed.Invalid, "%s: even: expected %q, %q or %q, found %q", op, EvenDrop, EvenRepeat, EvenPad, even)
+}
+
 // Part is one of World equal parts of some tuples: that of process number Rank.
 type Part struct {
 	Rank, World int

@@ -17,7 +17,8 @@ import (
 // does not suffice add something of their own: readers of files, for example, where to go on in which files. To restore
 // a state is the same in the other direction.
 
-// Position is a position in the data of a reader: after the first N tuples of pass number Pass.
+// Position is a position in the data of a reader: after the first N tuples of pass number Pass. If the data is divided
+// among processes, N counts the tuples of this process; in a state, it counts those of all processes.
 type Position struct {
 	Pass uint64
 	N    int64
@@ -91,7 +92,7 @@ func (h *ReaderHolder) State() ([]byte, error) {
 	if err := s.save(h, Position{h.pass, n}); err != nil {
 		return nil, err
 	}
-	saved := state.State{Pass: h.pass, N: n, Ended: h.ended && h.loopBegan(), Readers: s.readers}
+	saved := state.State{Pass: h.pass, N: n * h.VirtualShards().Share(), Ended: h.ended && h.loopBegan(), Readers: s.readers}
 	return saved.Encode(), nil
 }
 
@@ -164,11 +165,16 @@ func (h *ReaderHolder) SetState(data []byte, strict bool) error {
 	if err != nil {
 		return err
 	}
+	n, share := saved.N, h.VirtualShards().Share()
+	if n%share != 0 {
+		return pyfeed.Errorf(pyfeed.State, "state: expected a position that the number of processes, %d, divides, found %d tuples", share, n)
+	}
+	n /= share
 	h.deferPasses(true)
 	s := Restorer{readers: saved.Readers}
 	err = h.begin(saved.Pass, nil)
 	if err == nil {
-		err = s.restore(h, Position{saved.Pass, saved.N})
+		err = s.restore(h, Position{saved.Pass, n})
 	}
 	h.deferPasses(false)
 	if err != nil {
@@ -176,7 +182,7 @@ func (h *ReaderHolder) SetState(data []byte, strict bool) error {
 		h.setLoopBegan(false)
 		return err
 	}
-	h.delivered.Store(saved.N)
+	h.delivered.Store(n)
 	h.ended = saved.Ended
 	h.setLoopBegan(saved.Ended) // the next loop then begins the next pass
 	return nil

@@ -40,6 +40,15 @@ public:
     OpenFiles &index(bool index) { return set("index", index); }
     // The directory of the indexes. It implies index.
     OpenFiles &index_dir(const std::string &directory) { return set("index_dir", directory); }
+    // The number of equal parts that all records are divided into, the same in all processes of a job: a number
+    // that every number of processes divides. Each process reads the records of its own parts. It implies index.
+    OpenFiles &virtual_shards(int parts) { return set("virtual_shards", parts); }
+    // This process, from 0, and the number of processes, of which virtual_shards is a multiple.
+    OpenFiles &rank(int rank) { return set("rank", rank); }
+    OpenFiles &world(int processes) { return set("world", processes); }
+    // What happens to the last records of a pass if virtual_shards does not divide the number of records: "drop",
+    // "repeat" or "pad".
+    OpenFiles &even(const std::string &what) { return set("even", what); }
     // What to do about damage: "raise" throws CorruptRecordError, "skip" records it in Reader::stats.
     OpenFiles &on_corrupt(const std::string &what) { return set("on_corrupt", what); }
     // Whether each file is read twice, the first time to verify all of it before its first instance is

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from . import _arguments, _native, _slots, unique_name
+from . import _arguments, _native, _ranks, _slots, unique_name
 from ._arguments import (
     anything,
     each,
@@ -30,7 +30,7 @@ from ._file_names import decode_file_name, encode_file_name
 from ._reader import Reader
 from ._scope import Scope, check_scope, global_scope
 from ._slots import SLOT_CHECKS, Shape
-from .errors import ArgumentTypeError, DTypeError
+from .errors import ArgumentTypeError, DTypeError, InvalidArgument
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -189,6 +189,10 @@ READ_CHECKS = {
     "interleave": integer(1, "file"),
     "shuffle_files": optional(integer(0)),
     "shuffle_records": optional(integer(0)),
+    "rank": _ranks.check_optional_rank,
+    "world": optional(integer(1)),
+    "virtual_shards": optional(integer(1)),
+    "even": optional(text),
     "index": flag,
     "index_dir": optional(path),
     "on_corrupt": text,
@@ -196,6 +200,9 @@ READ_CHECKS = {
     "io": text,
     "verify_first": flag,
 }
+# A multiple of all numbers of processes that are usual.
+DEFAULT_VIRTUAL_SHARDS = 48
+
 # Their defaults. The signatures of `open_files` and `layers.open_files` repeat them.
 READ_DEFAULTS: dict[str, Any] = {
     "num_threads": 2,
@@ -203,6 +210,10 @@ READ_DEFAULTS: dict[str, Any] = {
     "interleave": 8,
     "shuffle_files": None,
     "shuffle_records": None,
+    "rank": None,
+    "world": None,
+    "virtual_shards": None,
+    "even": None,
     "index": False,
     "index_dir": None,
     "on_corrupt": "raise",
@@ -227,6 +238,10 @@ def open_files(
     interleave: int = 8,
     shuffle_files: int | None = None,
     shuffle_records: int | None = None,
+    rank: int | str | None = None,
+    world: int | None = None,
+    virtual_shards: int | None = None,
+    even: str | None = None,
     index: bool = False,
     index_dir: str | os.PathLike[str] | None = None,
     on_corrupt: str = "raise",
@@ -271,6 +286,20 @@ def open_files(
         A seed. All records of all files are read in another order in each pass; the order depends only on the
         seed, the number of the pass and the number of records. A seed implies ``index=True``. `interleave` and
         `ordered` have no effect then.
+    rank : int or "auto", optional
+        The number of this process, from 0 to ``world - 1``, if several processes share the data. Each reads only
+        its own records, and all have the same number of tuples. With "auto", `rank` and `world` are found as by
+        `Reader.split_batches`. A rank implies ``index=True``. `interleave` and `ordered` have no effect then. By
+        default, this process reads all records.
+    world : int, optional
+        The number of processes, which divides `virtual_shards`. Not given with ``rank="auto"``.
+    virtual_shards : int, optional
+        The number of equal parts that the records are divided into: the same in all processes of a job, also when
+        it is resumed. Process `rank` reads the parts ``rank``, ``rank + world`` and so on, one record of each in
+        turn. By default 48, which 1, 2, 3, 4, 6, 8, 12, 16, 24 and 48 processes can share.
+    even : {"drop", "repeat", "pad"}, optional
+        What happens if `virtual_shards` does not divide the number of records. "drop", the default, leaves out
+        the last record of some parts. "repeat" delivers some records twice. "pad" adds tuples of zeros.
     index : bool
         Whether each file gets an index, which says where its records are. Then ``len(reader)`` is the number of
         records, and ``reader[i]`` reads any of them. An index is a file ``.NAME.pfindex`` beside the file. It is
@@ -348,6 +377,10 @@ def open_files(
         interleave=interleave,
         shuffle_files=shuffle_files,
         shuffle_records=shuffle_records,
+        rank=rank,
+        world=world,
+        virtual_shards=virtual_shards,
+        even=even,
         index=index,
         index_dir=index_dir,
         on_corrupt=on_corrupt,
@@ -398,6 +431,7 @@ def open_operator(
     for option in ("shuffle_files", "shuffle_records"):
         if reading[option] is not None:
             attributes[option] = reading[option]
+    attributes |= _division(**{name: reading[name] for name in ("rank", "world", "virtual_shards", "even")})
     if reading["index"]:
         attributes["index"] = True
     if reading["index_dir"] is not None:
@@ -406,6 +440,20 @@ def open_operator(
         return "create_file_reader", attributes
     attributes |= {name: reading[name] for name in ("num_threads", "ordered", "interleave")}
     return "open_files", attributes
+
+
+def _division(
+    rank: int | str | None, world: int | None, virtual_shards: int | None, even: str | None
+) -> dict[str, Any]:
+    """Return the attributes that divide the records among processes."""
+    if rank is None:
+        for name, value in (("world", world), ("virtual_shards", virtual_shards), ("even", even)):
+            if value is not None:
+                _arguments.refuse(name, "rank beside it", value, InvalidArgument)
+        return {}
+    rank, world = _ranks.resolve(rank, world)
+    shards = DEFAULT_VIRTUAL_SHARDS if virtual_shards is None else virtual_shards
+    return {"rank": rank, "world": world, "virtual_shards": shards, "even": "drop" if even is None else even}
 
 
 def _create_reader(

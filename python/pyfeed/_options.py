@@ -29,6 +29,14 @@ class ReadOptions(TypedDict, total=False):
         A seed, by which the files are read in another order in each pass.
     shuffle_records : int or None
         A seed, by which all records of all files are read in another order in each pass.
+    rank : int, "auto" or None
+        The number of this process among `world`, if several processes share the records.
+    world : int or None
+        The number of processes.
+    virtual_shards : int or None
+        Into how many equal parts the records are divided, for any number of processes; by default 48.
+    even : str or None
+        What happens to records that cannot be divided evenly: ``"drop"``, ``"repeat"`` or ``"pad"``.
     index : bool
         Whether each file gets an index, so that its records can be read by their numbers.
     index_dir : str or path or None
@@ -52,6 +60,10 @@ class ReadOptions(TypedDict, total=False):
     interleave: int
     shuffle_files: int | None
     shuffle_records: int | None
+    rank: int | str | None
+    world: int | None
+    virtual_shards: int | None
+    even: str | None
     index: bool
     index_dir: str | os.PathLike[str] | None
     on_corrupt: str

@@ -34,6 +34,11 @@ def check_rank(name: str, value: Any) -> Any:
     return _arguments.number(name, value, 0)
 
 
+def check_optional_rank(name: str, value: Any) -> Any:
+    """Accept a rank, ``"auto"`` or None."""
+    return None if value is None else check_rank(name, value)
+
+
 def resolve(rank: Any, world: int | None) -> tuple[int, int]:
     """Return rank and world of the arguments of a method, which `check_rank` has accepted."""
     if rank == _AUTO:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
@@ -518,6 +518,11 @@ class Reader(_native.Reader):
         """
         if on_error not in ("raise", "skip"):
             _arguments.refuse("on_error", '"raise" or "skip"', on_error, InvalidArgument)
+        if on_error == "skip" and _is_divided(self.stats()):
+            raise InvalidArgument(
+                'on_error: expected "raise" above a reader that was opened with a rank, found "skip": '
+                "the processes would not have the same number of tuples"
+            )
         size = max(_MIN_MAP_CAPACITY, 4 * num_threads) if capacity is None else capacity
         wanted = _slots.to_attributes(shapes, dtypes, lod_levels, names)
         attributes: dict[str, Any] = {} if wanted is None else {"slots": wanted}
@@ -1006,3 +1011,8 @@ def from_generator(
     thread.start()
     reader._threads = 1
     return reader
+
+
+def _is_divided(stats: Mapping[str, Any]) -> bool:
+    """Whether the tuples of a reader with these `Reader.stats` are divided into virtual shards."""
+    return "virtual_shards" in stats["details"] or any(map(_is_divided, stats.get("below", ())))

@@ -523,7 +523,7 @@ func TestWhatCannotHaveAnIndex(t *testing.T) {
 		{map[string]any{"filenames": packed, "index": true}, pyfeed.Unsupported, "index: expected a file that is not compressed, found one that is: records in it can only be read in order"},
 		{map[string]any{"filenames": inflated(t, dir), "index": true}, pyfeed.Unsupported, "index: expected arrays that are not compressed, found some that are: each thread would keep all of them in memory"},
 		{map[string]any{"filenames": names, "shuffle_records": 1, "shuffle_files": 2}, pyfeed.Invalid, "shuffle_files: expected none with shuffle_records, which permutes the records of all files, found 2"},
-		{map[string]any{"filenames": names, "shuffle_records": 1, "verify_first": true}, pyfeed.Invalid, "verify_first: expected false with shuffle_records, found true"},
+		{map[string]any{"filenames": names, "shuffle_records": 1, "verify_first": true}, pyfeed.Invalid, "verify_first: expected false with shuffle_records and virtual_shards, found true"},
 		{map[string]any{"filenames": names, "index_dir": filepath.Join(dir, "missing")}, pyfeed.IO, "no such file or directory"},
 	} {
 		_, err := openIndexed(t, test.attributes)
@@ -532,7 +532,7 @@ func TestWhatCannotHaveAnIndex(t *testing.T) {
 	scope := readertest.Scope(t)
 	encoded, _ := json.Marshal(map[string]any{"filenames": names, "index": true})
 	err := ops.Create(scope, "create_file_reader", "r", nil, encoded)
-	readertest.Expect(t, err, pyfeed.Invalid, "create_file_reader: expected no index, found one of index, index_dir and shuffle_records: open_files has them")
+	readertest.Expect(t, err, pyfeed.Invalid, "create_file_reader: expected no index, found one of index, index_dir, shuffle_records and virtual_shards: open_files has them")
 }
 
 // States of readers with another seed, without the permutation, or with another number of records are refused.

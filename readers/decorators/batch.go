@@ -218,7 +218,7 @@ func (r *batchReader) ReInit(pass uint64) error {
 // Identity implements readers.Resumable.
 func (r *batchReader) Identity() (string, []state.Option) {
 	return "batch", []state.Option{
-		{Name: "batch_size", Value: r.size},
+		{Name: "batch_size", Value: int64(r.size) * r.source.VirtualShards().Share()}, // of all processes together
 		{Name: "drop_last", Value: r.dropLast, Optional: true},
 		{Name: "ragged", Value: r.ragged, Optional: true},
 	}
@@ -231,6 +231,7 @@ func (r *batchReader) Save(p readers.Position, s *readers.Saver) error {
 		return err
 	}
 	if from.batch > 0 || from.instance > 0 {
+		from.instance *= r.source.VirtualShards().Share()
 		s.SetAt(from.appendState(nil))
 	}
 	return s.SaveBelow(r.source, below)
@@ -242,6 +243,7 @@ func (r *batchReader) Restore(p readers.Position, s *readers.Restorer) (int64, e
 	if _, err := s.At(&is); err != nil {
 		return 0, err
 	}
+	is.Instance /= r.source.VirtualShards().Share()
 	below, err := r.grid.restore(p, is)
 	if err != nil {
 		return 0, err

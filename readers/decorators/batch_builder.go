@@ -251,25 +251,17 @@ func (b *batchBuilder) checkEven() error {
 	t, _ := c.PeekSpec(k)
 	return pyfeed.SlotErrorf(pyfeed.Shape, i, "tuple %d of a batch: expected %d rows, as slot 0 adds, found %d: a slot of "+
 		"dims [-1, ...] adds its first dimension, or its sequences if it has LoD, and any other slot 1. Declare LoD for "+
-		"slots of variable length, or permit this with ragged", b.growing.n+k, rowsAdded(spec, t, 0), rowsAdded(spec, t, i))
+		"slots of variable length, or permit this with ragged", b.growing.n+k, spec.RowsAdded(t, 0), spec.RowsAdded(t, i))
 }
 
 // firstUneven returns the first slot that adds another number of rows to a batch than slot 0, or -1.
 func firstUneven(spec *pyfeed.Spec, t *pyfeed.Tuple) int {
 	for i := 1; i < len(t.Slots); i++ {
-		if rowsAdded(spec, t, i) != rowsAdded(spec, t, 0) {
+		if spec.RowsAdded(t, i) != spec.RowsAdded(t, 0) {
 			return i
 		}
 	}
 	return -1
-}
-
-// rowsAdded returns how many rows a slot of an instance adds to a batch; for a slot with LoD, how many sequences.
-func rowsAdded(spec *pyfeed.Spec, t *pyfeed.Tuple, i int) int64 {
-	if spec.Grows(i) {
-		return t.Slots[i].Rows()
-	}
-	return 1
 }
 
 // joinSpans concatenates byte strings. Their sizes give the LoD of the batch.

@@ -121,7 +121,7 @@ func (g *batchGrid) multiple(p readers.Position, from batchBreak) readers.Positi
 // batchState is the part of a batch reader in a state, if there was a break.
 type batchState struct {
 	Batch    int64 `json:"batch"`
-	Instance int64 `json:"instance"`
+	Instance int64 `json:"instance"` // of all processes together
 }
 
 func (b *batchBreak) appendState(to []byte) []byte {

@@ -372,7 +372,7 @@ func (r *mapReader) Identity() (string, []state.Option) {
 	return "map", []state.Option{{Name: "ordered", Value: r.ordered}, seed}
 }
 
-// mapState is the part of a mapReader in a state.
+// mapState is the part of a mapReader in a state. Its numbers of tuples are those of all processes together.
 type mapState struct {
 	Before int64 `json:"before"` // tuples before the pass with Index
 	Index  int64 `json:"index"`  // of the pass of a multi_pass reader below
@@ -389,10 +389,11 @@ func (r *mapReader) Save(p readers.Position, s *readers.Saver) error {
 	}
 	at := r.find(p)
 	if at != (mapProgress{p.N, p.N, passPart{}}) {
-		b := strconv.AppendInt([]byte(`{"before":`), at.part.before, 10)
+		share := r.source.VirtualShards().Share()
+		b := strconv.AppendInt([]byte(`{"before":`), at.part.before*share, 10)
 		b = strconv.AppendInt(append(b, `,"index":`...), at.part.index, 10)
-		b = strconv.AppendInt(append(b, `,"input":`...), at.input, 10)
-		b = strconv.AppendInt(append(b, `,"output":`...), at.output, 10)
+		b = strconv.AppendInt(append(b, `,"input":`...), at.input*share, 10)
+		b = strconv.AppendInt(append(b, `,"output":`...), at.output*share, 10)
 		s.SetAt(append(b, '}'))
 	}
 	return s.SaveBelow(r.source, readers.Position{Pass: p.Pass, N: at.input})
@@ -412,10 +413,12 @@ func (r *mapReader) find(p readers.Position) mapProgress {
 
 // Restore implements readers.Resumable.
 func (r *mapReader) Restore(p readers.Position, s *readers.Restorer) (int64, error) {
-	is := mapState{Input: p.N, Output: p.N}
+	share := r.source.VirtualShards().Share()
+	is := mapState{Input: p.N * share, Output: p.N * share}
 	if _, err := s.At(&is); err != nil {
 		return 0, err
 	}
+	is.Before, is.Input, is.Output = is.Before/share, is.Input/share, is.Output/share
 	if is.Output < 0 || is.Output > p.N || is.Input < is.Output || is.Before < 0 || is.Before > is.Input || is.Index < 0 {
 		return 0, pyfeed.Errorf(pyfeed.Invalid, "state: map: expected at most %d results of at least as many tuples, found %d of %d", p.N, is.Output, is.Input)
 	}

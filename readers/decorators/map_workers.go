@@ -59,16 +59,25 @@ func (w *MapWorkers) Fail(ticket uint64, err error) { w.reader.resolve(ticket, r
 
 // Skip reports that the tuple of a ticket is left out because of an error of the function. The consumer gets the result of
 // the next tuple in its place; the error is in the reader's Stats.
-func (w *MapWorkers) Skip(ticket uint64, err error) { w.reader.skipTuple(ticket, err) }
+//
+// Above virtual shards, the consumer gets an error instead: the processes would not have the same number of tuples.
+func (w *MapWorkers) Skip(ticket uint64, err error) {
+	if w.reader.source.VirtualShards().Total > 0 {
+		w.Fail(ticket, pyfeed.Errorf(pyfeed.State, "map: expected no tuple to be skipped above virtual shards, found one, because of: %v", err))
+		return
+	}
+	w.reader.skipTuple(ticket, err)
+}
 
 // Position returns the number of a ticket's tuple in its pass, from 0. It does not depend on the timing of threads, and is
-// the same after the position of the reader was saved and restored. If a multi_pass reader is below, the pass is one of
-// the reader below that, numbered over all resets. It is an error of kind State if the ticket is completed or was reset.
+// the same after the position of the reader was saved and restored. Above virtual shards, it is the number among the tuples
+// of all processes. If a multi_pass reader is below, the pass is one of the reader below that, numbered over all resets. It is an error of kind State if the ticket is completed or was reset.
 func (w *MapWorkers) Position(ticket uint64) (readers.Position, error) {
 	p, open := w.reader.positionOf(ticket)
 	if !open {
 		return p, pyfeed.Errorf(pyfeed.State, "ticket: expected one without a result of this pass, found %d", ticket)
 	}
+	p.N = w.reader.source.VirtualShards().OfJob(p.N)
 	return p, nil
 }
 

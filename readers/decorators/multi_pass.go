@@ -137,7 +137,7 @@ func (r *multiPassReader) Save(p readers.Position, s *readers.Saver) error {
 	is := r.find(p)
 	if is != (multiPassState{}) {
 		at := strconv.AppendInt([]byte(`{"index":`), is.Index, 10)
-		at = strconv.AppendInt(append(at, `,"start":`...), is.Start, 10)
+		at = strconv.AppendInt(append(at, `,"start":`...), is.Start*r.source.VirtualShards().Share(), 10)
 		at = strconv.AppendBool(append(at, `,"through":`...), is.Through)
 		s.SetAt(append(at, '}'))
 	}
@@ -167,6 +167,7 @@ func (r *multiPassReader) Restore(p readers.Position, s *readers.Restorer) (ahea
 	if _, err := s.At(&is); err != nil {
 		return 0, err
 	}
+	is.Start /= r.source.VirtualShards().Share()
 	if is.Index < 0 || r.passes > 0 && is.Index >= r.passes || is.Start < 0 || is.Start > p.N {
 		return 0, pyfeed.Errorf(pyfeed.Invalid, "state: multi_pass: expected a pass of %d that begins at tuple %d or before, found pass %d, which begins at tuple %d",
 			r.passes, p.N, is.Index, is.Start)

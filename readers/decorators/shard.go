@@ -1,6 +1,7 @@
 package decorators
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"math"
@@ -50,7 +51,7 @@ func CheckShard(rank, world uint64, even readers.Even) error {
 
 // NewShardReader takes over a reference to source. If even is not "", all parts get the same number of tuples.
 func NewShardReader(source *readers.ReaderHolder, rank, world uint64, even readers.Even) (readers.Reader, error) {
-	if err := CheckShard(rank, world, even); err != nil {
+	if err := cmp.Or(CheckShard(rank, world, even), source.CheckUndivided("shard")); err != nil {
 		source.Drop()
 		return nil, err
 	}

@@ -19,7 +19,8 @@ type shuffleReader struct {
 	size       int
 	seed       uint64
 	pass       uint64
-	block      uint64 // of this pass, the next to be read
+	block      uint64                // of this pass, the next to be read
+	shards     readers.VirtualShards // Total is 0 if any tuples of a block may change places
 	prefetcher *prefetcher
 	cut        atomic.Pointer[cutBlock] // the last one; nil: none
 }
@@ -44,7 +45,17 @@ func NewShuffleReader(source *readers.ReaderHolder, size, seed uint64) (readers.
 		source.Drop()
 		return nil, err
 	}
-	r := &shuffleReader{source: readers.NewUpstream(source), size: int(size), seed: seed}
+	shards := source.VirtualShards()
+	if shards.Batched {
+		shards = readers.VirtualShards{}
+	}
+	if shards.Total > 0 && size%uint64(shards.Own()) != 0 {
+		own := uint64(shards.Own())
+		source.Drop()
+		return nil, pyfeed.Errorf(pyfeed.Invalid, "shuffle: buffer_size: expected a multiple of %d, the virtual shards of this process, such as %d, found %d",
+			own, max(size/own, 1)*own, size)
+	}
+	r := &shuffleReader{source: readers.NewUpstream(source), size: int(size), seed: seed, shards: shards}
 	r.prefetcher = newPrefetcher("shuffle", 1, func(ctx context.Context, p *prefetched) error { return r.fill(ctx, &p.Chunk) })
 	r.Read, r.Many, r.WakeOthers = r.prefetcher.take, record.MinBlock, r.prefetcher.wakeConsumers
 	return r, nil
@@ -58,9 +69,23 @@ func (r *shuffleReader) fill(ctx context.Context, c *record.Chunk) (end error) {
 	if end != nil && end != io.EOF && ctx.Err() == nil {
 		r.cut.Store(&cutBlock{r.pass, r.block, end})
 	}
-	c.Permute(r.seed, r.pass, r.block, ctx.Done())
+	if r.shards.Total == 0 {
+		c.Permute(r.seed, r.pass, r.block, ctx.Done())
+	} else {
+		r.permuteShards(c, ctx.Done())
+	}
 	r.block++
 	return end
+}
+
+// permuteShards permutes a block within each virtual shard, so that the order of its tuples does not depend on the number
+// of processes.
+func (r *shuffleReader) permuteShards(c *record.Chunk, done <-chan struct{}) {
+	own := r.shards.Own()
+	for i := range own {
+		block := r.block*uint64(r.shards.Total) + uint64(r.shards.Shard(i))
+		c.PermuteEvery(own, i, r.seed, r.pass, block, done)
+	}
 }
 
 // ReInit begins a pass, which has its own order.
@@ -77,7 +102,7 @@ func (r *shuffleReader) ReInit(pass uint64) error {
 // Identity implements readers.Resumable.
 func (r *shuffleReader) Identity() (string, []state.Option) {
 	return "shuffle", []state.Option{
-		{Name: "buffer_size", Value: r.size, Optional: true},
+		{Name: "buffer_size", Value: int64(r.size) * r.shards.Share(), Optional: true}, // of all processes together
 		{Name: "seed", Value: r.seed, Optional: true},
 	}
 }

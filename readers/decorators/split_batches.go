@@ -1,6 +1,7 @@
 package decorators
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
@@ -21,7 +22,7 @@ type splitBatchesReader struct {
 // batch that is smaller than the others: see [readers.Even].
 func NewSplitBatchesReader(source *readers.ReaderHolder, rank, world uint64, even readers.Even) (readers.Reader, error) {
 	batches, is := readers.Capability[readers.Divisible](source)
-	err := CheckPart("split_batches", rank, world, even)
+	err := cmp.Or(CheckPart("split_batches", rank, world, even), source.CheckUndivided("split_batches"))
 	if err == nil && !is {
 		err = pyfeed.Errorf(pyfeed.Invalid, "split_batches: expected a reader that batch has made, found one of kind %q: call "+
 			"split_batches directly after batch", source.Stats().Reader)

@@ -45,6 +45,11 @@ func NewZipReader(source []*readers.ReaderHolder, strict bool) (readers.Reader, 
 	} else {
 		r.spec, err = pyfeed.NewSpec(slots)
 	}
+	for i := 1; i < len(source) && err == nil; i++ {
+		if first, other := source[0].VirtualShards(), source[i].VirtualShards(); first != other {
+			err = pyfeed.Errorf(pyfeed.Invalid, "zip: expected readers with the same virtual shards, found %v and %v", first, other)
+		}
+	}
 	if err != nil {
 		r.Close()
 		return nil, err

@@ -17,7 +17,7 @@ import (
 // OpenFile makes a reader of one file.
 func OpenFile(ctx context.Context, o *Options) (readers.Reader, error) {
 	if o.indexed() {
-		return nil, pyfeed.Errorf(pyfeed.Invalid, "create_file_reader: expected no index, found one of index, index_dir and shuffle_records: open_files has them")
+		return nil, pyfeed.Errorf(pyfeed.Invalid, "create_file_reader: expected no index, found one of index, index_dir, shuffle_records and virtual_shards: open_files has them")
 	}
 	refs, s, err := prepare(ctx, o)
 	if err != nil {
@@ -48,8 +48,14 @@ func Open(ctx context.Context, o *Options) (readers.Reader, error) {
 			return nil, err
 		}
 	}
-	if o.ShuffleRecords != nil {
-		return newPermutedReader(c, s, o), nil
+	if o.ShuffleRecords != nil || o.VirtualShards > 0 {
+		r, err := newNumberedReader(c, s, o)
+		if err != nil {
+			c.close()
+			s.close()
+			return nil, err
+		}
+		return r, nil
 	}
 	return newFilesReader(refs, s, c, o), nil
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/readers"
 	"github.com/pyfeed/pyfeed/readers/record"
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
@@ -21,6 +22,10 @@ type Options struct {
 	ShuffleRecords *uint64                 `json:"shuffle_records" absent:"records are not permuted" doc:"a seed, by which all records of all files come in another order in each pass; it implies index"`
 	Index          bool                    `json:"index" doc:"each file gets an index, so that its records can be read by their numbers"`
 	IndexDir       string                  `json:"index_dir" absent:"beside the files" doc:"where the indexes are; it implies index"`
+	VirtualShards  int                     `json:"virtual_shards" absent:"records are not divided" doc:"how many equal parts the records of all files are divided into, the same for all processes of a job; it implies index"`
+	Rank           int                     `json:"rank" doc:"the process among world, with virtual_shards: it reads the parts rank, rank+world, …, one record of each in turn"`
+	World          int                     `json:"world" doc:"the number of processes, which divides virtual_shards"`
+	Even           string                  `json:"even" doc:"drop, repeat or pad: what happens to the last records of a pass if virtual_shards does not divide the number of records"`
 	OnCorrupt      string                  `json:"on_corrupt" doc:"or \"skip\""`
 	VerifyFirst    bool                    `json:"verify_first" doc:"each file is read twice, the first time to verify all of it"`
 	Storage        storage.Options         `json:"storage"`
@@ -52,18 +57,32 @@ func (o *Options) Check() error {
 }
 
 // indexed reports whether the files need an index.
-func (o *Options) indexed() bool { return o.Index || o.IndexDir != "" || o.ShuffleRecords != nil }
+func (o *Options) indexed() bool {
+	return o.Index || o.IndexDir != "" || o.ShuffleRecords != nil || o.VirtualShards > 0
+}
+
+// shards returns the virtual shards of the options.
+func (o *Options) shards() readers.VirtualShards {
+	return readers.VirtualShards{Total: o.VirtualShards, Rank: o.Rank, World: o.World}
+}
 
 // checkIndex returns an error if the options do not fit to an index.
 func (o *Options) checkIndex() error {
-	if o.ShuffleRecords == nil {
-		return nil
-	}
 	switch {
-	case o.ShuffleFiles != nil:
+	case o.VirtualShards == 0 && (o.Rank != 0 || o.World > 1):
+		return pyfeed.Errorf(pyfeed.Invalid, "rank: expected 0 of world 1 without virtual_shards, found %d of world %d", o.Rank, o.World)
+	case o.ShuffleRecords == nil && o.VirtualShards == 0:
+		return nil
+	case o.ShuffleRecords != nil && o.ShuffleFiles != nil:
 		return pyfeed.Errorf(pyfeed.Invalid, "shuffle_files: expected none with shuffle_records, which permutes the records of all files, found %d", *o.ShuffleFiles)
 	case o.VerifyFirst:
-		return pyfeed.Errorf(pyfeed.Invalid, "verify_first: expected false with shuffle_records, found true: the records are read in no order of the files")
+		return pyfeed.Errorf(pyfeed.Invalid, "verify_first: expected false with shuffle_records and virtual_shards, found true: no process reads whole files")
 	}
-	return nil
+	if o.VirtualShards == 0 {
+		return nil
+	}
+	if err := o.shards().Check(); err != nil {
+		return err
+	}
+	return readers.CheckEven("open_files", readers.Even(o.Even))
 }

@@ -13,19 +13,22 @@ import (
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
-// accessor reads single records of many files, in any order, by one thread. It keeps some files open.
+// accessor reads records of many files by their numbers, in any order, by one thread. It keeps some files open.
 type accessor struct {
 	*catalog
 	set   *fileSet
-	limit int           // files that are open at the same time
-	block int           // bytes that are read at a time
-	open  map[int]*file // by index of the file
-	used  []int         // the open files; the one that was used last comes last
+	limit int                  // files that are open at the same time
+	block int                  // bytes that are read at a time; 0: as many as if a file is read from front to back
+	open  map[fileOfLane]*file // the open files
+	used  []fileOfLane         // the same; the one that was used last comes last
 
 	mu      sync.Mutex // guards the next fields, for interrupt
 	reading *file
 	stopped bool
 }
+
+// fileOfLane is a file that is opened for a lane: lanes do not share files, so that each can read its own from front to back.
+type fileOfLane struct{ file, lane int }
 
 // maxOpenFiles is how many files the accessors of a reader keep open together.
 const maxOpenFiles = 512
@@ -40,55 +43,61 @@ func openFiles(of int) int {
 	return max(int(most)/of, 1)
 }
 
-// newAccessor returns one of several accessors of a reader.
-func newAccessor(c *catalog, set *fileSet, of int) *accessor {
+// newAccessor returns one of several accessors of a reader, which reads single records or runs of them.
+func newAccessor(c *catalog, set *fileSet, of int, runs bool) *accessor {
+	a := &accessor{catalog: c, set: set, limit: openFiles(of), open: make(map[fileOfLane]*file)}
+	if runs {
+		return a
+	}
 	block := 512
 	for n := c.count(); n > 0 && int64(block) < c.bytes/n && block < 1<<20; {
 		block *= 2
 	}
-	return &accessor{catalog: c, set: set, limit: openFiles(of), block: block, open: make(map[int]*file)}
+	a.block = block
+	return a
 }
 
-// read adds a record to a Chunk. After an interruption it returns storage.ErrInterrupted.
-func (a *accessor) read(to *record.Chunk, i int64) error {
+// read adds the records of a file from record number i on, at most limit, to a Chunk. It returns how many: at least one,
+// unless there is an error. After an interruption the error is storage.ErrInterrupted.
+func (a *accessor) read(to *record.Chunk, i, limit int64, lane int) (int64, error) {
 	at, err := a.find(i)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	for {
-		f, err := a.file(at.file)
+		f, err := a.file(fileOfLane{at.file, lane})
 		if err != nil {
-			return err
+			return 0, err
 		}
 		a.mu.Lock()
 		a.reading = f
 		stopped := a.stopped
 		a.mu.Unlock()
 		if stopped {
-			return storage.ErrInterrupted
+			return 0, storage.ErrInterrupted
 		}
-		err = f.readAt(to, at.Position, at.number)
+		n, err := f.readAt(to, at.Position, at.number, int(min(limit, maxChunk)))
 		if errors.Is(err, syscall.EMFILE) && len(a.used) > 1 { // others of the process have opened more files
 			a.limit = max(len(a.used)/2, 1)
 			for len(a.used) > 0 {
 				if err := a.closeFile(a.used[0]); err != nil {
-					return err
+					return 0, err
 				}
 			}
 			continue
 		}
-		return err
+		return int64(n), err
 	}
 }
 
 // file returns a file, which it may have to open. It then may close another one.
-func (a *accessor) file(i int) (*file, error) {
+func (a *accessor) file(i fileOfLane) (*file, error) {
 	if n := len(a.used); n > 0 && a.used[n-1] == i {
 		return a.open[i], nil
 	}
 	f := a.open[i]
 	if f != nil {
-		a.used = slices.DeleteFunc(a.used, func(other int) bool { return other == i })
+		a.used = slices.DeleteFunc(a.used, func(other fileOfLane) bool { return other == i })
 		a.used = append(a.used, i)
 		return f, nil
 	}
@@ -97,14 +106,14 @@ func (a *accessor) file(i int) (*file, error) {
 			return nil, err
 		}
 	}
-	f = &file{FileRef: a.refs[i], fileSet: a.set, block: a.block, key: &a.keys[i]}
+	f = &file{FileRef: a.refs[i.file], fileSet: a.set, block: a.block, key: &a.keys[i.file]}
 	a.open[i] = f
 	a.used = append(a.used, i)
 	return f, nil
 }
 
 // closeFile closes a file. It returns an error if the file was written to since it was opened.
-func (a *accessor) closeFile(i int) error {
+func (a *accessor) closeFile(i fileOfLane) error {
 	f := a.open[i]
 	var err error
 	if f.records != nil {
@@ -114,7 +123,7 @@ func (a *accessor) closeFile(i int) error {
 	}
 	f.close()
 	delete(a.open, i)
-	a.used = slices.DeleteFunc(a.used, func(other int) bool { return other == i })
+	a.used = slices.DeleteFunc(a.used, func(other fileOfLane) bool { return other == i })
 	return err
 }
 
@@ -139,25 +148,31 @@ func (a *accessor) interrupt() {
 	}
 }
 
-// readAt adds the record at a position, whose number is given.
-func (f *file) readAt(to *record.Chunk, p record.Position, number int64) error {
+// readAt adds the records from a position on, at most limit, and returns how many. number is that of the first one. Damage
+// behind the first record is left out: who needs a record behind it reads from there.
+func (f *file) readAt(to *record.Chunk, p record.Position, number int64, limit int) (int, error) {
 	for {
 		f.beginAt(filePlace{seeks: true, position: p, number: number})
 		f.toSeek, f.resync, f.numToSkip, f.err = true, false, 0, nil
-		n, err := f.readOnce(to, 1)
+		before := to.Checkpoint()
+		n, err := f.readOnce(to, limit)
 		switch {
+		case n > 0 && f.number-number != int64(n): // some do not have the slots of the others, and were skipped
+			to.Filter(before, func() bool { return false })
+			limit = 1
+			continue
 		case n > 0:
-			return nil
+			return n, nil
 		case storage.IsPageFault(err) && f.reopen(err):
 			continue
 		case err != nil && err != io.EOF:
-			return err
+			return 0, err
 		}
 		found := "damage that was skipped"
 		if err == io.EOF {
 			found = "the end of the file"
 		}
-		return f.locate(pyfeed.Errorf(pyfeed.Corrupt, "expected a record of this number, found %s", found), number)
+		return 0, f.locate(pyfeed.Errorf(pyfeed.Corrupt, "expected a record of this number, found %s", found), number)
 	}
 }
 
@@ -179,11 +194,11 @@ func (l *lookups) at(c *catalog, set *fileSet, i int64) (*pyfeed.Tuple, error) {
 		return nil, pyfeed.Errorf(pyfeed.State, "expected an open reader, found one that was closed")
 	}
 	if l.accessor == nil {
-		l.accessor = newAccessor(c, set, 8)
+		l.accessor = newAccessor(c, set, 8, false)
 	}
 	start := trace.Begin()
 	var chunk record.Chunk
-	err := l.accessor.read(&chunk, i) // nobody interrupts it
+	_, err := l.accessor.read(&chunk, i, 1, 0) // nobody interrupts it
 	trace.Since(0, trace.Read, "record", start)
 	if err != nil {
 		return nil, err

@@ -25,6 +25,8 @@ type Chunk struct {
 	generation uint32          // how often the Chunk was emptied
 	target     *Chunk          // the Chunk that the last instances were moved to
 
+	permuted []item // reused by PermuteEvery
+
 	offsets Offsets // for tuples made of instances of Blocks
 }
 
@@ -285,6 +287,19 @@ func (c *Chunk) Keep(first, count int) {
 // When done is closed, it stops halfway; the caller then releases the instances.
 func (c *Chunk) Permute(seed, pass, block uint64, done <-chan struct{}) {
 	permutation.Permute(c.items, seed, pass, block, done)
+}
+
+// PermuteEvery does the same for every n-th instance, from the first-th on. The others keep their places.
+func (c *Chunk) PermuteEvery(n, first int, seed, pass, block uint64, done <-chan struct{}) {
+	items := c.items[c.front:]
+	c.permuted = c.permuted[:0]
+	for i := first; i < len(items); i += n {
+		c.permuted = append(c.permuted, items[i])
+	}
+	permutation.Permute(c.permuted, seed, pass, block, done)
+	for k, it := range c.permuted {
+		items[first+k*n] = it
+	}
 }
 
 // PeekSpec returns a tuple with the dtypes, dims and LoD (level of detail) levels of the k-th instance, and the

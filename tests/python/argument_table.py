@@ -161,24 +161,24 @@ list_files filenames format
 load_kernels path
 memory_stats
 open_csv filenames delimiter quote comment header columns column_dtypes missing num_threads ordered interleave
-    shuffle_files shuffle_records index index_dir on_corrupt verify_first compression io name scope shapes dtypes
-    lod_levels names
+    shuffle_files shuffle_records rank world virtual_shards even index index_dir on_corrupt verify_first compression io
+    name scope shapes dtypes lod_levels names
 open_files filenames format shapes dtypes lod_levels names num_threads ordered interleave shuffle_files shuffle_records
-    index index_dir on_corrupt verify_first compression io name scope options
-open_idx filenames num_threads ordered interleave shuffle_files shuffle_records index index_dir on_corrupt verify_first
-    compression io name scope shapes dtypes lod_levels names
-open_npy filenames instances num_threads ordered interleave shuffle_files shuffle_records index index_dir on_corrupt
-    verify_first compression io name scope shapes dtypes lod_levels names
-open_npz filenames arrays instances num_threads ordered interleave shuffle_files shuffle_records index index_dir
-    on_corrupt verify_first compression io name scope shapes dtypes lod_levels names
+    rank world virtual_shards even index index_dir on_corrupt verify_first compression io name scope options
+open_idx filenames num_threads ordered interleave shuffle_files shuffle_records rank world virtual_shards even index
+    index_dir on_corrupt verify_first compression io name scope shapes dtypes lod_levels names
+open_npy filenames instances num_threads ordered interleave shuffle_files shuffle_records rank world virtual_shards even
+    index index_dir on_corrupt verify_first compression io name scope shapes dtypes lod_levels names
+open_npz filenames arrays instances num_threads ordered interleave shuffle_files shuffle_records rank world
+    virtual_shards even index index_dir on_corrupt verify_first compression io name scope shapes dtypes lod_levels names
 open_raw filenames shapes dtypes names byte_order header_bytes num_threads ordered interleave shuffle_files
-    shuffle_records index index_dir on_corrupt verify_first compression io name scope
-open_recordio filenames records num_threads ordered interleave shuffle_files shuffle_records index index_dir on_corrupt
-    verify_first compression io name scope shapes dtypes lod_levels names
-open_tar filenames fields end num_threads ordered interleave shuffle_files shuffle_records index index_dir on_corrupt
-    verify_first compression io name scope shapes dtypes lod_levels names
-open_tfrecord filenames features num_threads ordered interleave shuffle_files shuffle_records index index_dir on_corrupt
-    verify_first compression io name scope shapes dtypes lod_levels names
+    shuffle_records rank world virtual_shards even index index_dir on_corrupt verify_first compression io name scope
+open_recordio filenames records num_threads ordered interleave shuffle_files shuffle_records rank world virtual_shards
+    even index index_dir on_corrupt verify_first compression io name scope shapes dtypes lod_levels names
+open_tar filenames fields end num_threads ordered interleave shuffle_files shuffle_records rank world virtual_shards
+    even index index_dir on_corrupt verify_first compression io name scope shapes dtypes lod_levels names
+open_tfrecord filenames features num_threads ordered interleave shuffle_files shuffle_records rank world virtual_shards
+    even index index_dir on_corrupt verify_first compression io name scope shapes dtypes lod_levels names
 open_writer filename format shapes dtypes lod_levels names options
 program_guard main startup
 py_array_reader capacity shapes place dtypes bytes_limit lod_levels name scope
@@ -213,7 +213,7 @@ layers.logical_or x y out
 layers.multi_pass reader pass_num
 layers.not_equal x y cond
 layers.open_files filenames format shapes dtypes lod_levels names num_threads ordered interleave shuffle_files
-    shuffle_records index index_dir on_corrupt verify_first compression io options
+    shuffle_records rank world virtual_shards even index index_dir on_corrupt verify_first compression io options
 layers.py_array_reader capacity shapes place dtypes bytes_limit lod_levels names name scope
 layers.random_data shapes dtypes low high seed count names
 layers.read_file reader names
@@ -240,7 +240,10 @@ unique_name.guard
 MAY_BE_TABLE = """
 batch_size buffer_size bytes_limit capacity depth device first_n header_bytes interleave lod_level max_events:
 num_parts num_producers num_threads num_workers pass_num pid rank ring_cells seed summarize world:
-count after shuffle_files shuffle_records cell_bytes rows pass_id map.capacity: none
+count after shuffle_files shuffle_records virtual_shards cell_bytes rows pass_id map.capacity: none
+open_csv.rank open_files.rank open_idx.rank open_npy.rank open_npz.rank open_raw.rank open_recordio.rank: none
+open_tar.rank open_tfrecord.rank open_csv.world open_files.world open_idx.world open_npy.world open_npz.world: none
+open_raw.world open_recordio.world open_tar.world open_tfrecord.world: none
 exit_status: negative
 timeout: none fraction huge
 low high: fraction negative huge
@@ -253,6 +256,8 @@ header: none true
 byte_order compression delimiter end feeder_name filename filenames instances io key message name: str
 on_corrupt on_error out path records tag text even: str
 shard.even: none str
+open_csv.even open_files.even open_idx.even open_npy.even open_npz.even open_raw.even open_recordio.even: none str
+open_tar.even open_tfrecord.even: none str
 comment format index_dir quote trace.file: none str
 open_files.name open_recordio.name open_npy.name open_raw.name open_npz.name open_tfrecord.name open_tar.name: none str
 open_csv.name open_idx.name random_data.name py_array_reader.name from_generator.name SharedFeedQueue.name: none str

@@ -34,6 +34,10 @@ DEFAULTS: dict[tuple[str, str], Any] = {
     ("create_map_reader", "capacity"): None,  # chosen from the number of threads
     ("open_files", "format"): None,
     ("open_files", "index_dir"): None,
+    ("open_files", "rank"): None,  # without a rank, records are not divided
+    ("open_files", "world"): None,
+    ("open_files", "virtual_shards"): None,
+    ("open_files", "even"): None,
     ("create_shard_reader", "even"): None,  # ""
     ("create_shard_reader", "world"): None,  # with rank="auto"
     ("create_split_batches_reader", "world"): None,

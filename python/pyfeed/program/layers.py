@@ -371,6 +371,10 @@ def open_files(
     interleave: int = 8,
     shuffle_files: int | None = None,
     shuffle_records: int | None = None,
+    rank: int | str | None = None,
+    world: int | None = None,
+    virtual_shards: int | None = None,
+    even: str | None = None,
     index: bool = False,
     index_dir: str | os.PathLike[str] | None = None,
     on_corrupt: str = "raise",
@@ -392,6 +396,9 @@ def open_files(
         of this file.
     format, num_threads, ordered, interleave, shuffle_files, shuffle_records, index, index_dir
         As for `pyfeed.open_files`.
+    rank, world, virtual_shards, even
+        As for `pyfeed.open_files`. With ``rank="auto"``, the program stores the rank of the process that builds
+        it.
     on_corrupt, verify_first, compression, io, **options
         As for `pyfeed.open_files`.
 
@@ -433,6 +440,10 @@ def open_files(
         "interleave": interleave,
         "shuffle_files": shuffle_files,
         "shuffle_records": shuffle_records,
+        "rank": rank,
+        "world": world,
+        "virtual_shards": virtual_shards,
+        "even": even,
         "index": index,
         "index_dir": index_dir,
         "on_corrupt": on_corrupt,

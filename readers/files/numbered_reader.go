@@ -5,36 +5,39 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/trace"
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 	"github.com/pyfeed/pyfeed/readers"
-	"github.com/pyfeed/pyfeed/readers/internal/permutation"
 	"github.com/pyfeed/pyfeed/readers/record"
 	"github.com/pyfeed/pyfeed/readers/state"
 )
 
-// permutedReader reads all records of many files in the order of a permutation, which it does not store. The records of
-// a pass are divided into units. Its threads read units, and the consumer takes them in order.
-type permutedReader struct {
+// numberedReader reads the records of many files by their numbers: in the order of a permutation, or those of some virtual
+// shards, or both. The tuples of a pass are divided into units. Its threads read units, and the consumer takes them in
+// order.
+type numberedReader struct {
 	readers.PeekBuffer
 	*fileSet
 	*catalog
-	lookups lookups
-	seed    uint64
-	threads int
-	unit    int64 // records of a unit
+	lookups     lookups
+	seed        *uint64 // of the permutation; nil: there is none
+	seedOfFiles *uint64 // of the order of files; nil: the order of the list
+	divided     bool    // the tuples are divided among processes
+	threads     int
+	unit        int64 // tuples of a unit
 
 	mu          sync.Mutex
 	consumers   wait.List
 	workersCond *sync.Cond // threads wait on it for room or for the end
-	order       *permutation.Feistel
-	begin       int64     // number in the pass of the first record of unit 0
-	units       []oneUnit // a ring
-	next        int64     // number of the unit that a thread reads next
-	head        int64     // number of the unit that the consumer takes from
+	sequence    sequence   // of this pass
+	begin       int64      // number in the pass of the first tuple of unit 0
+	units       []oneUnit  // a ring
+	next        int64      // number of the unit that a thread reads next
+	head        int64      // number of the unit that the consumer takes from
 	accessors   []*accessor
 	running     int // threads
 	started     bool
@@ -51,15 +54,30 @@ type oneUnit struct {
 }
 
 const (
-	unitRecords = 256     // at most
+	unitRecords = 256     // at most, if records are permuted
+	unitOfRuns  = 8192    // at most, if they are not: the reads of a unit then are runs of records
 	unitBytes   = 1 << 20 // as far as the mean size of the records tells
 	unitsAhead  = 4       // for each thread
 )
 
-func newPermutedReader(c *catalog, set *fileSet, o *Options) *permutedReader {
-	r := &permutedReader{fileSet: set, catalog: c, seed: *o.ShuffleRecords, threads: o.NumThreads, unit: unitRecords}
+func newNumberedReader(c *catalog, set *fileSet, o *Options) (*numberedReader, error) {
+	r := &numberedReader{fileSet: set, catalog: c, seed: o.ShuffleRecords, seedOfFiles: o.ShuffleFiles, threads: o.NumThreads, unit: unitRecords,
+		sequence: sequence{catalog: c, shards: readers.VirtualShards{Total: 1, World: 1}, even: readers.EvenDrop}}
+	if o.VirtualShards > 0 {
+		r.divided, r.sequence.shards, r.sequence.even = true, o.shards(), readers.Even(o.Even)
+	}
+	shards := &r.sequence.shards
+	if r.sequence.length() == 0 && (c.count() > 0 || shards.Total > 1) {
+		return nil, pyfeed.Errorf(pyfeed.Invalid, "virtual_shards: expected at most the number of records, %d, found %d", c.count(), shards.Total)
+	}
+	if r.seed == nil {
+		r.unit = unitOfRuns
+	}
 	if c.bytes > 0 {
-		r.unit = min(max(c.count()*unitBytes/c.bytes, 1), unitRecords)
+		r.unit = min(max(c.count()*unitBytes/c.bytes, 1), r.unit)
+	}
+	if own := int64(shards.Own()); r.seed == nil {
+		r.unit = max(r.unit-r.unit%own, own)
 	}
 	r.units = make([]oneUnit, unitsAhead*r.threads)
 	r.workersCond = sync.NewCond(&r.mu)
@@ -67,31 +85,34 @@ func newPermutedReader(c *catalog, set *fileSet, o *Options) *permutedReader {
 	r.consumers.Named("waits for records", trace.Wait)
 	r.Read = r.take
 	r.beginPass(0, 0)
-	return r
+	return r, nil
 }
 
-// beginPass begins a pass behind a number of records. No thread runs.
-func (r *permutedReader) beginPass(pass uint64, begin int64) {
-	r.order = permutation.NewFeistel(uint64(r.count()), r.seed, pass)
+// beginPass begins a pass behind a number of tuples. No thread runs.
+func (r *numberedReader) beginPass(pass uint64, begin int64) {
+	r.sequence = r.sequence.ofPass(r.seed, r.seedOfFiles, pass)
 	r.begin, r.next, r.head = begin, 0, 0
 }
 
 // numUnits returns the number of units from begin on.
-func (r *permutedReader) numUnits() int64 { return (r.count() - r.begin + r.unit - 1) / r.unit }
+func (r *numberedReader) numUnits() int64 {
+	return (r.sequence.length() - r.begin + r.unit - 1) / r.unit
+}
 
-func (r *permutedReader) start() {
+func (r *numberedReader) start() {
 	r.started = true
 	r.running = r.threads
 	r.accessors = nil
 	for range r.threads {
-		a := newAccessor(r.catalog, r.fileSet, r.threads)
+		a := newAccessor(r.catalog, r.fileSet, r.threads, r.seed == nil)
 		r.accessors = append(r.accessors, a)
-		wait.Go(func() { r.run(a) }, r.fault)
+		order := r.sequence
+		wait.Go(func() { r.run(a, &order) }, r.fault)
 	}
 }
 
 // fault is called when run has panicked, in place of its normal exit.
-func (r *permutedReader) fault(fault error) {
+func (r *numberedReader) fault(fault error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.err = pyfeed.Errorf(pyfeed.Fault, "a thread that reads files: %v", fault)
@@ -100,14 +121,14 @@ func (r *permutedReader) fault(fault error) {
 }
 
 // exit is called when a thread ends.
-func (r *permutedReader) exit() {
+func (r *numberedReader) exit() {
 	r.running--
 	r.workersCond.Broadcast()
 	r.consumers.WakeAll()
 }
 
 // run is the loop of a thread.
-func (r *permutedReader) run(a *accessor) {
+func (r *numberedReader) run(a *accessor, order *sequence) {
 	var lane trace.Lane
 	defer lane.Done()
 	r.mu.Lock()
@@ -123,7 +144,7 @@ func (r *permutedReader) run(a *accessor) {
 		r.next++
 		unit := &r.units[number%int64(len(r.units))]
 		start := trace.Begin()
-		unit.err = r.readUnlocked(a, &unit.chunk, number)
+		unit.err = r.readUnlocked(a, order, &unit.chunk, number)
 		trace.Since(lane.Track(filesTrack), trace.Read, "records", start)
 		if unit.read = true; unit.err != nil {
 			r.stopping = true // what comes behind is not delivered
@@ -140,33 +161,23 @@ func (r *permutedReader) run(a *accessor) {
 }
 
 // readUnlocked reads a unit without the lock. It takes the lock again even after a panic, as the caller expects.
-func (r *permutedReader) readUnlocked(a *accessor, to *record.Chunk, number int64) error {
+func (r *numberedReader) readUnlocked(a *accessor, order *sequence, to *record.Chunk, number int64) error {
 	from := r.begin + number*r.unit
-	until, order := min(from+r.unit, r.count()), r.order
+	until := min(from+r.unit, order.length())
 	r.mu.Unlock()
 	defer r.mu.Lock()
-	return readUnit(a, to, order, from, until)
+	return order.read(a, to, from, until)
 }
 
 // closeUnlocked does the same for the files of a thread.
-func (r *permutedReader) closeUnlocked(a *accessor) error {
+func (r *numberedReader) closeUnlocked(a *accessor) error {
 	r.mu.Unlock()
 	defer r.mu.Lock()
 	return a.close()
 }
 
-// readUnit reads the records of a pass from one number to another.
-func readUnit(a *accessor, to *record.Chunk, order *permutation.Feistel, from, until int64) error {
-	for i := from; i < until; i++ {
-		if err := a.read(to, int64(order.At(uint64(i)))); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // take is a readers.ReadFunc.
-func (r *permutedReader) take(ctx context.Context, to *record.Chunk, limit int) (int, error) {
+func (r *numberedReader) take(ctx context.Context, to *record.Chunk, limit int) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for {
@@ -210,7 +221,7 @@ func (r *permutedReader) take(ctx context.Context, to *record.Chunk, limit int) 
 }
 
 // nextUnit goes to the next unit.
-func (r *permutedReader) nextUnit(unit *oneUnit) {
+func (r *numberedReader) nextUnit(unit *oneUnit) {
 	unit.chunk.Release()
 	unit.read = false
 	r.head++
@@ -221,7 +232,7 @@ func (r *permutedReader) nextUnit(unit *oneUnit) {
 }
 
 // stop ends the threads and releases what they have read.
-func (r *permutedReader) stop() {
+func (r *numberedReader) stop() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stopping = true
@@ -244,7 +255,7 @@ func (r *permutedReader) stop() {
 }
 
 // ReInit begins a pass.
-func (r *permutedReader) ReInit(pass uint64) error {
+func (r *numberedReader) ReInit(pass uint64) error {
 	r.DropPeeked()
 	r.stop()
 	r.mu.Lock()
@@ -254,19 +265,35 @@ func (r *permutedReader) ReInit(pass uint64) error {
 }
 
 // Identity implements readers.Resumable.
-func (r *permutedReader) Identity() (string, []state.Option) {
-	return "open_files", slices.Insert(r.fileSet.options(r.refs), 5,
-		state.Option{Name: "num_records", Value: r.count(), Optional: true},
-		state.Option{Name: "shuffle_records", Value: strconv.FormatUint(r.seed, 10)})
+func (r *numberedReader) Identity() (string, []state.Option) {
+	options := append(r.fileSet.options(r.refs), state.Option{Name: "num_records", Value: r.count(), Optional: true})
+	for name, seed := range map[string]*uint64{"shuffle_records": r.seed, "shuffle_files": r.seedOfFiles} {
+		if seed != nil {
+			options = append(options, state.Option{Name: name, Value: strconv.FormatUint(*seed, 10)})
+		}
+	}
+	if shards := r.VirtualShards(); shards.Total > 0 {
+		options = append(options, state.Option{Name: "virtual_shards", Value: shards.Total}, state.Option{Name: "even", Value: string(r.sequence.even)})
+	}
+	slices.SortFunc(options, func(a, b state.Option) int { return strings.Compare(a.Name, b.Name) })
+	return "open_files", options
 }
 
-// Save implements readers.Resumable. The number of records suffices.
-func (r *permutedReader) Save(readers.Position, *readers.Saver) error { return nil }
+// VirtualShards implements readers.Sharded.
+func (r *numberedReader) VirtualShards() readers.VirtualShards {
+	if !r.divided {
+		return readers.VirtualShards{}
+	}
+	return r.sequence.shards
+}
+
+// Save implements readers.Resumable. The number of tuples suffices.
+func (r *numberedReader) Save(readers.Position, *readers.Saver) error { return nil }
 
 // Restore implements readers.Resumable.
-func (r *permutedReader) Restore(p readers.Position, _ *readers.Restorer) (int64, error) {
-	if p.N > r.count() {
-		return 0, readers.ErrPassTooShort(p.N - r.count())
+func (r *numberedReader) Restore(p readers.Position, _ *readers.Restorer) (int64, error) {
+	if length := r.Length(); p.N > length {
+		return 0, readers.ErrPassTooShort(p.N - length)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -275,28 +302,36 @@ func (r *permutedReader) Restore(p readers.Position, _ *readers.Restorer) (int64
 }
 
 // Length implements readers.Sized.
-func (r *permutedReader) Length() int64 { return r.count() }
+func (r *numberedReader) Length() int64 { return r.sequence.length() }
 
 // At implements readers.RandomAccess.
-func (r *permutedReader) At(i int64) (*pyfeed.Tuple, error) {
+func (r *numberedReader) At(i int64) (*pyfeed.Tuple, error) {
+	if r.divided {
+		return nil, pyfeed.Errorf(pyfeed.Unsupported, "expected a reader of all records, found one whose records are divided among processes: "+
+			"open the files without a rank for records by number")
+	}
 	return r.lookups.at(r.catalog, r.fileSet, i)
 }
 
 // Spec returns that of the instances.
-func (r *permutedReader) Spec() *pyfeed.Spec { return r.spec }
+func (r *numberedReader) Spec() *pyfeed.Spec { return r.spec }
 
 // Describe implements readers.Reader.
-func (r *permutedReader) Describe(s *readers.Stats) {
+func (r *numberedReader) Describe(s *readers.Stats) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s.Reader = "open_files"
 	s.Waited = r.consumers.Waited().Seconds()
 	s.Extra = map[string]any{"files": len(r.refs), "formats": record.TagsOf(r.refs), "num_threads": r.threads, "records": r.count()}
+	if shards := r.VirtualShards(); shards.Total > 0 {
+		s.Extra["virtual_shards"], s.Extra["rank"], s.Extra["world"] = shards.Total, shards.Rank, shards.World
+		s.Extra["even"] = string(r.sequence.even)
+	}
 	r.fileSet.describe(s)
 }
 
 // Close ends the threads and releases everything.
-func (r *permutedReader) Close() {
+func (r *numberedReader) Close() {
 	r.DropPeeked()
 	r.stop()
 	r.lookups.close()

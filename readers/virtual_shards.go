@@ -1,0 +1,101 @@
+package readers
+
+import (
+	"fmt"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+)
+
+// VirtualShards says how a source divides the tuples of a pass among the processes of a job. The tuples are divided into
+// Total virtual shards of equal length, whatever World is. Tuple number k of the job is tuple k/Total of virtual shard
+// k%Total. Process number Rank reads the virtual shards Rank, Rank+World, Rank+2*World and so on: one tuple of each in
+// turn. So after the same number of tuples each, all processes together are at the same tuple of the job.
+type VirtualShards struct {
+	Total, Rank, World int  // Total is 0 if the tuples are not divided
+	Batched            bool // the tuples of the reader are batches
+}
+
+// Sharded is a source whose tuples may be divided into virtual shards.
+type Sharded interface {
+	Reader
+	// VirtualShards does not change.
+	VirtualShards() VirtualShards
+}
+
+// Check returns an error if the numbers are not valid.
+func (v VirtualShards) Check() error {
+	switch {
+	case v.Total < 1 || v.Total > MaxVirtualShards:
+		return pyfeed.Errorf(pyfeed.Invalid, "virtual_shards: expected 1 to %d, found %d", MaxVirtualShards, v.Total)
+	case v.World < 1 || v.Rank < 0 || v.Rank >= v.World:
+		return pyfeed.Errorf(pyfeed.Invalid, "rank: expected 0 to world - 1, found %d, and world %d", v.Rank, v.World)
+	case v.Total%v.World != 0:
+		return pyfeed.Errorf(pyfeed.Invalid, "world: expected a number that divides virtual_shards %d, found %d: choose a virtual_shards, "+
+			"and keep it, that all numbers of processes divide", v.Total, v.World)
+	}
+	return nil
+}
+
+// MaxVirtualShards is the largest number of virtual shards. A process has a file open for each of its own.
+const MaxVirtualShards = 1 << 16
+
+// Own returns the number of virtual shards that the process reads.
+func (v VirtualShards) Own() int { return v.Total / v.World }
+
+// Shard returns the number of the process's i-th virtual shard.
+func (v VirtualShards) Shard(i int) int { return v.Rank + i*v.World }
+
+// OfJob returns the number in the job of the process's i-th tuple; if tuples are batches, a number that no other process
+// has.
+func (v VirtualShards) OfJob(i int64) int64 {
+	switch {
+	case v.Total == 0:
+		return i
+	case v.Batched:
+		return i*int64(v.World) + int64(v.Rank)
+	}
+	own := int64(v.Own())
+	return i/own*int64(v.Total) + int64(v.Shard(int(i%own)))
+}
+
+// Share returns the number of tuples of the job for each tuple of this process; 1 if tuples are batches: each process has
+// its part of every batch.
+func (v VirtualShards) Share() int64 {
+	if v.Total == 0 || v.Batched {
+		return 1
+	}
+	return int64(v.World)
+}
+
+// String describes them in messages.
+func (v VirtualShards) String() string {
+	if v.Total == 0 {
+		return "none"
+	}
+	return fmt.Sprintf("%d for rank %d of %d", v.Total, v.Rank, v.World)
+}
+
+// VirtualShards returns those of the source below the reader.
+func (h *ReaderHolder) VirtualShards() VirtualShards {
+	if s, is := h.reader.(Sharded); is {
+		return s.VirtualShards()
+	}
+	for _, u := range h.upstreams() {
+		v := u.VirtualShards()
+		if _, batches := h.reader.(Divisible); batches {
+			v.Batched = true
+		}
+		if v.Total > 0 {
+			return v
+		}
+	}
+	return VirtualShards{}
+}
+
+// CheckUndivided returns an error of the operator op, which divides tuples, if the source has done so already.
+func (h *ReaderHolder) CheckUndivided(op string) error {
+	if v := h.VirtualShards(); v.Total > 0 {
+		return pyfeed.Errorf(pyfeed.Invalid, "%s: expected a reader whose data is not divided yet, found virtual shards: %v", op, v)
+	}
+	return nil
+}
