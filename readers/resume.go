@@ -158,9 +158,12 @@ func (h *ReaderHolder) SetState(data []byte, strict bool) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	rest, err := h.checkState(saved.Readers, strict)
+	rest, err := h.checkKinds(saved.Readers)
 	if err == nil && len(rest) > 0 {
 		err = pyfeed.Errorf(pyfeed.State, "the state is of another chain: expected a reader %s below, found none", rest[0].Kind)
+	}
+	if err == nil {
+		_, err = h.checkState(saved.Readers, strict)
 	}
 	if err != nil {
 		return err
@@ -198,18 +201,31 @@ func (h *ReaderHolder) deferPasses(deferred bool) {
 	}
 }
 
-// checkState compares this reader and those below it with the readers of a state. It returns the readers of the state that
-// are left.
-func (h *ReaderHolder) checkState(saved []state.Reader, strict bool) ([]state.Reader, error) {
+// checkKinds compares the kinds of this reader and of those below it with those of the readers of a state. It returns the
+// readers of the state that are left.
+func (h *ReaderHolder) checkKinds(saved []state.Reader) ([]state.Reader, error) {
 	r, can := h.reader.(Resumable)
 	if !can {
 		return nil, pyfeed.Errorf(pyfeed.State, "the reader %s cannot restore a position", h.label())
 	}
-	kind, options := r.Identity()
+	kind, _ := r.Identity()
 	if len(saved) == 0 {
 		return nil, pyfeed.Errorf(pyfeed.State, "the state is of another chain: expected no reader in the place of %s, found one", kind)
 	}
-	if err := saved[0].Compare(kind, options, strict); err != nil {
+	err := saved[0].CheckKind(kind)
+	saved = saved[1:]
+	for _, u := range h.upstreams() {
+		if err == nil {
+			saved, err = u.checkKinds(saved)
+		}
+	}
+	return saved, err
+}
+
+// checkState does the same for the options and positions of readers of the same kinds.
+func (h *ReaderHolder) checkState(saved []state.Reader, strict bool) ([]state.Reader, error) {
+	_, options := h.reader.(Resumable).Identity()
+	if err := saved[0].Compare(options, strict); err != nil {
 		return nil, err
 	}
 	if c, can := h.reader.(StateChecker); can {

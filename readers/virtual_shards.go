@@ -11,8 +11,10 @@ import (
 // k%Total. Process number Rank reads the virtual shards Rank, Rank+World, Rank+2*World and so on: one tuple of each in
 // turn. So after the same number of tuples each, all processes together are at the same tuple of the job.
 type VirtualShards struct {
-	Total, Rank, World int  // Total is 0 if the tuples are not divided
-	Batched            bool // the tuples of the reader are batches
+	Total, Rank, World int   // Total is 0 if the tuples are not divided
+	Batched            bool  // the tuples of the reader are batches
+	Records            int64 // of all processes, before Even
+	Even               Even  // what happens if Total does not divide Records
 }
 
 // Sharded is a source whose tuples may be divided into virtual shards.
@@ -30,10 +32,17 @@ func (v VirtualShards) Check() error {
 	case v.World < 1 || v.Rank < 0 || v.Rank >= v.World:
 		return pyfeed.Errorf(pyfeed.Invalid, "rank: expected 0 to world - 1, found %d, and world %d", v.Rank, v.World)
 	case v.Total%v.World != 0:
-		return pyfeed.Errorf(pyfeed.Invalid, "world: expected a number that divides virtual_shards %d, found %d: choose a virtual_shards, "+
-			"and keep it, that all numbers of processes divide", v.Total, v.World)
+		return pyfeed.Errorf(pyfeed.Invalid, "world: expected a number that divides virtual_shards %d, found %d: give virtual_shards %d "+
+			"in all processes, from the beginning of the job", v.Total, v.World, v.Total/gcd(v.Total, v.World)*v.World)
 	}
 	return nil
+}
+
+func gcd(a, b int) int {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
 }
 
 // MaxVirtualShards is the largest number of virtual shards. A process has a file open for each of its own.
@@ -58,6 +67,14 @@ func (v VirtualShards) OfJob(i int64) int64 {
 	return i/own*int64(v.Total) + int64(v.Shard(int(i%own)))
 }
 
+// OptionOfJob names an option of a state that is multiplied by Share.
+func (v VirtualShards) OptionOfJob(name string) string {
+	if v.Total == 0 || v.Batched {
+		return name
+	}
+	return name + " * world"
+}
+
 // Share returns the number of tuples of the job for each tuple of this process; 1 if tuples are batches: each process has
 // its part of every batch.
 func (v VirtualShards) Share() int64 {
@@ -72,7 +89,7 @@ func (v VirtualShards) String() string {
 	if v.Total == 0 {
 		return "none"
 	}
-	return fmt.Sprintf("%d for rank %d of %d", v.Total, v.Rank, v.World)
+	return fmt.Sprintf("%d for rank %d of %d (%d records, even=%q)", v.Total, v.Rank, v.World, v.Records, v.Even)
 }
 
 // VirtualShards returns those of the source below the reader.

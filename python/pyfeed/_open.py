@@ -298,8 +298,9 @@ def open_files(
         it is resumed. Process `rank` reads the parts ``rank``, ``rank + world`` and so on, one record of each in
         turn. By default 48, which 1, 2, 3, 4, 6, 8, 12, 16, 24 and 48 processes can share.
     even : {"drop", "repeat", "pad"}, optional
-        What happens if `virtual_shards` does not divide the number of records. "drop", the default, leaves out
-        the last record of some parts. "repeat" delivers some records twice. "pad" adds tuples of zeros.
+        What happens if `virtual_shards` does not divide the number of records, so that some parts have one record
+        more than others. "drop", the default, leaves out one record of these. "repeat" delivers the last record
+        of the others twice. "pad" adds tuples of zeros to them.
     index : bool
         Whether each file gets an index, which says where its records are. Then ``len(reader)`` is the number of
         records, and ``reader[i]`` reads any of them. An index is a file ``.NAME.pfindex`` beside the file. It is

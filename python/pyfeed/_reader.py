@@ -518,7 +518,7 @@ class Reader(_native.Reader):
         """
         if on_error not in ("raise", "skip"):
             _arguments.refuse("on_error", '"raise" or "skip"', on_error, InvalidArgument)
-        if on_error == "skip" and _is_divided(self.stats()):
+        if on_error == "skip" and "virtual_shards" in _details_of_division(self.stats()):
             raise InvalidArgument(
                 'on_error: expected "raise" above a reader that was opened with a rank, found "skip": '
                 "the processes would not have the same number of tuples"
@@ -542,6 +542,16 @@ class Reader(_native.Reader):
         work.start(out._workers, out.name, num_threads)
         out._threads = num_threads
         return out
+
+    @property
+    def rank(self) -> int:
+        """The number of this process, if `open_files` has divided the records among processes; else 0."""
+        return _division(self.stats())[0]
+
+    @property
+    def world(self) -> int:
+        """The number of processes, if `open_files` has divided the records among them; else 1."""
+        return _division(self.stats())[1]
 
     @property
     def slots(self) -> list[Slot]:
@@ -1013,6 +1023,14 @@ def from_generator(
     return reader
 
 
-def _is_divided(stats: Mapping[str, Any]) -> bool:
-    """Whether the tuples of a reader with these `Reader.stats` are divided into virtual shards."""
-    return "virtual_shards" in stats["details"] or any(map(_is_divided, stats.get("below", ())))
+def _details_of_division(stats: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the details of the reader below that has divided records among processes; an empty mapping: none has."""
+    if "virtual_shards" in stats.get("details", {}):
+        details: Mapping[str, Any] = stats["details"]
+        return details
+    return next(filter(None, map(_details_of_division, stats.get("below", ()))), {})
+
+
+def _division(stats: Mapping[str, Any]) -> tuple[int, int]:
+    details = _details_of_division(stats)
+    return details.get("rank", 0), details.get("world", 1)

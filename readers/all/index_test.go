@@ -524,7 +524,7 @@ func TestWhatCannotHaveAnIndex(t *testing.T) {
 		{map[string]any{"filenames": inflated(t, dir), "index": true}, pyfeed.Unsupported, "index: expected arrays that are not compressed, found some that are: each thread would keep all of them in memory"},
 		{map[string]any{"filenames": names, "shuffle_records": 1, "shuffle_files": 2}, pyfeed.Invalid, "shuffle_files: expected none with shuffle_records, which permutes the records of all files, found 2"},
 		{map[string]any{"filenames": names, "shuffle_records": 1, "verify_first": true}, pyfeed.Invalid, "verify_first: expected false with shuffle_records and virtual_shards, found true"},
-		{map[string]any{"filenames": names, "index_dir": filepath.Join(dir, "missing")}, pyfeed.IO, "no such file or directory"},
+		{map[string]any{"filenames": names, "index_dir": filepath.Join(dir, "missing")}, pyfeed.IO, "no such file or directory: index_dir must be a directory that exists"},
 	} {
 		_, err := openIndexed(t, test.attributes)
 		readertest.Expect(t, err, test.kind, test.text)

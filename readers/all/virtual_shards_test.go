@@ -13,15 +13,22 @@ import (
 )
 
 // shardsOf returns what a job reads of records with the numbers from 0 to n-1, in their order, by its definition: the
-// virtual shards are runs of records, of which the first ones have one more, and one record of each comes in turn.
-func shardsOf(n, total int, even string) (all []int64) {
+// virtual shards are runs of records, of which the first ones have one more, and one record of each comes in turn. That one
+// record is another one in each pass if it is left out.
+func shardsOf(n, total int, even string, pass int) (all []int64) {
 	var starts []int
 	for v := range total + 1 {
 		starts = append(starts, v*(n/total)+min(v, n%total))
 	}
-	for k := range n / total {
+	whole := n / total
+	leftOut := whole - pass%(whole+1)
+	for k := range whole {
 		for v := range total {
-			all = append(all, int64(starts[v]+k))
+			number := starts[v] + k
+			if v < n%total && even == "drop" && k >= leftOut {
+				number++
+			}
+			all = append(all, int64(number))
 		}
 	}
 	for v := range total {
@@ -29,8 +36,10 @@ func shardsOf(n, total int, even string) (all []int64) {
 		case left == 0 || even == "drop":
 		case v < left:
 			all = append(all, int64(starts[v+1]-1))
+		case even == "repeat" && whole > 0:
+			all = append(all, int64(starts[v+1]-1))
 		case even == "repeat":
-			all = append(all, int64(starts[v%left+1]-1))
+			all = append(all, int64(starts[v%left]))
 		default:
 			all = append(all, 0)
 		}
@@ -58,7 +67,6 @@ func TestVirtualShards(t *testing.T) {
 				{1, 1, 1, "drop", "auto"}, {4, 1, 2, "repeat", "read"}, {4, 4, 7, "pad", "map"}, {48, 3, 2, "drop", "auto"},
 				{48, 8, 1, "repeat", "auto"}, {925, 5, 2, "drop", "map"}, {2000, 4, 3, "repeat", "read"}, {3000, 3, 3, "pad", "auto"},
 			} {
-				whole := shardsOf(925, test.total, test.even)
 				for rank := range test.world {
 					if rank > 0 && i < 7 && rank < test.world-1 {
 						continue
@@ -68,10 +76,10 @@ func TestVirtualShards(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					want := everyOf(whole, rank, test.world)
-					for range 2 {
+					for pass := range 3 {
+						want := everyOf(shardsOf(925, test.total, test.even, pass), rank, test.world)
 						if found := passOf(t, h); !slices.Equal(found, want) || h.Length() != int64(len(want)) {
-							t.Errorf("%+v, rank %d: expected %d records, found %d, and length %d", test, rank, len(want), len(found), h.Length())
+							t.Errorf("%+v, rank %d, pass %d: expected %d records, found %d, and length %d", test, rank, pass, len(want), len(found), h.Length())
 						}
 						if err := h.ReInit(); err != nil {
 							t.Fatal(err)
@@ -157,7 +165,7 @@ func TestDamageInAVirtualShard(t *testing.T) {
 	if err := os.Chtimes(names[0], info.ModTime(), info.ModTime()); err != nil {
 		t.Fatal(err)
 	}
-	whole := everyOf(shardsOf(1000, 10, "drop"), 0, 2)
+	whole := everyOf(shardsOf(1000, 10, "drop", 0), 0, 2)
 	for _, threads := range []int{1, 3} {
 		h, err := openIndexed(t, with(attributes, "num_threads", threads))
 		if err != nil {
@@ -192,7 +200,7 @@ func TestVirtualShardsOfManyFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if found, want := passOf(t, h), shardsOf(2100, 600, "drop"); !slices.Equal(found, want) {
+	if found, want := passOf(t, h), shardsOf(2100, 600, "drop", 0); !slices.Equal(found, want) {
 		t.Errorf("expected %d records, found %d", len(want), len(found))
 	}
 }
@@ -211,7 +219,7 @@ func TestAResetOfVirtualShards(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if found, want := passOf(t, h), everyOf(shardsOf(30_000, 6, "drop"), 1, 2); !slices.Equal(found, want) {
+	if found, want := passOf(t, h), everyOf(shardsOf(30_000, 6, "drop", 20), 1, 2); !slices.Equal(found, want) {
 		t.Errorf("expected %d records, found %d", len(want), len(found))
 	}
 }
@@ -225,8 +233,8 @@ func TestVirtualShardsThatAreRefused(t *testing.T) {
 		{[]any{"virtual_shards", -1}, "virtual_shards: expected 1 to 65536, found -1"},
 		{[]any{"rank", 1}, "rank: expected 0 of world 1 without virtual_shards, found 1 of world 1"},
 		{[]any{"virtual_shards", 4, "rank", -1}, "rank: expected 0 to world - 1, found -1, and world 1"},
-		{[]any{"virtual_shards", 4, "world", 3}, "world: expected a number that divides virtual_shards 4, found 3"},
-		{[]any{"virtual_shards", 11}, "virtual_shards: expected at most the number of records, 10, found 11"},
+		{[]any{"virtual_shards", 4, "world", 3}, "world: expected a number that divides virtual_shards 4, found 3: give virtual_shards 12 in all processes, from the beginning of the job"},
+		{[]any{"virtual_shards", 11}, "virtual_shards: expected at most the number of records, 10, found 11: give fewer, or even=\"repeat\" or \"pad\""},
 		{[]any{"virtual_shards", 4, "even", ""}, `open_files: even: expected "drop", "repeat" or "pad", found ""`},
 	} {
 		_, err := openIndexed(t, with(map[string]any{"filenames": names}, test.more...))

@@ -217,8 +217,9 @@ func (r *batchReader) ReInit(pass uint64) error {
 
 // Identity implements readers.Resumable.
 func (r *batchReader) Identity() (string, []state.Option) {
+	shards := r.source.VirtualShards()
 	return "batch", []state.Option{
-		{Name: "batch_size", Value: int64(r.size) * r.source.VirtualShards().Share()}, // of all processes together
+		{Name: shards.OptionOfJob("batch_size"), Value: int64(r.size) * shards.Share()},
 		{Name: "drop_last", Value: r.dropLast, Optional: true},
 		{Name: "ragged", Value: r.ragged, Optional: true},
 	}

@@ -218,7 +218,7 @@ func (r *mapReader) locate(err error, of work) error {
 			pass = uint64(of.part.index)
 		}
 		failed.Who = cmp.Or(failed.Who, "the function")
-		failed.At, failed.Place = of.from.Location(), fmt.Sprintf("map: tuple %d of pass %d", of.input-of.part.before, pass)
+		failed.At, failed.Place = of.from.Location(), fmt.Sprintf("map: tuple %d of pass %d", r.source.VirtualShards().OfJob(of.input-of.part.before), pass)
 		if from := of.from.String(); from != "" {
 			failed.Place += " (" + from + ")"
 		}

@@ -102,7 +102,7 @@ func (r *shuffleReader) ReInit(pass uint64) error {
 // Identity implements readers.Resumable.
 func (r *shuffleReader) Identity() (string, []state.Option) {
 	return "shuffle", []state.Option{
-		{Name: "buffer_size", Value: int64(r.size) * r.shards.Share(), Optional: true}, // of all processes together
+		{Name: r.shards.OptionOfJob("buffer_size"), Value: int64(r.size) * r.shards.Share(), Optional: true},
 		{Name: "seed", Value: r.seed, Optional: true},
 	}
 }

@@ -2,9 +2,11 @@ package files
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -14,6 +16,7 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 	"github.com/pyfeed/pyfeed/readers/index"
 	"github.com/pyfeed/pyfeed/readers/record"
+	"github.com/pyfeed/pyfeed/readers/state"
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
@@ -24,6 +27,10 @@ type catalog struct {
 	indexes []*index.Index // nil: positions are numbers, as those of Counted are
 	keys    []index.Key
 	bytes   int64 // of all files
+	damaged int64 // places that were left out when the indexes were made
+
+	hashed   sync.Once
+	hashText state.Hash
 }
 
 // numbered is a record.Position whose number in the file is known.
@@ -35,6 +42,20 @@ type numbered struct {
 
 // count returns the number of records.
 func (c *catalog) count() int64 { return c.starts[len(c.refs)] }
+
+// hash returns what differs if one of the files has changed since a state was saved.
+func (c *catalog) hash() state.Hash {
+	c.hashed.Do(func() {
+		b := make([]byte, 0, 24*len(c.keys))
+		for i := range c.keys {
+			b = binary.LittleEndian.AppendUint64(b, uint64(c.starts[i+1]-c.starts[i]))
+			b = binary.LittleEndian.AppendUint64(b, uint64(c.keys[i].Size))
+			b = binary.LittleEndian.AppendUint64(b, uint64(c.keys[i].Changed/1000)) // in microseconds, as in stamps
+		}
+		c.hashText = state.HashOf(string(b))
+	})
+	return c.hashText
+}
 
 // find returns where a record is.
 func (c *catalog) find(i int64) (at numbered, err error) {
@@ -103,6 +124,9 @@ func (s *fileSet) catalogOf(ctx context.Context, refs []record.FileRef, o *Optio
 		}
 		c.starts[i+1] = c.starts[i] + n
 		c.bytes += c.keys[i].Size
+		if c.indexes[i] != nil {
+			c.damaged += c.indexes[i].Damaged()
+		}
 	}
 	if err != nil {
 		c.close()
@@ -217,6 +241,11 @@ func (s *fileSet) makeIndex(ctx context.Context, file *file, config *record.Conf
 // suggestIndexDir adds to an error that an index could not be written beside its file what the caller can do.
 func suggestIndexDir(err error, dir string) error {
 	var e *pyfeed.Error
+	if _, missing := os.Stat(dir); dir != "" && errors.Is(missing, fs.ErrNotExist) && errors.As(err, &e) {
+		advised := *e
+		advised.Text += ": index_dir must be a directory that exists"
+		return &advised
+	}
 	if dir != "" || !errors.Is(err, fs.ErrPermission) && !errors.Is(err, syscall.EROFS) || !errors.As(err, &e) {
 		return err
 	}

@@ -45,6 +45,7 @@ type file struct {
 	mu           sync.Mutex     // guards the next fields, for interrupt
 	records      record.Records // nil before the first read and after the last
 	stop         *storage.Interrupt
+	follows      int64 // for readAt: the number of the record that is read next without a seek; -1: not known
 	interrupted  bool
 	pipe         *os.File // the file, if it is a pipe that was opened but not read
 	verification *file    // reads the file to verify it, before this one reads it; nil: verify_first is not set

@@ -19,26 +19,31 @@ import (
 // numberedReader reads the records of many files by their numbers: in the order of a permutation, or those of some virtual
 // shards, or both. The tuples of a pass are divided into units. Its threads read units, and the consumer takes them in
 // order.
+//
+// Of a permutation, each unit is read by any thread. Of virtual shards in the order of the files, each thread reads its
+// lanes of every unit, so that it reads each of them from front to back. The last of the threads joins the lanes.
 type numberedReader struct {
 	readers.PeekBuffer
 	*fileSet
-	*catalog
+	division
 	lookups     lookups
 	seed        *uint64 // of the permutation; nil: there is none
 	seedOfFiles *uint64 // of the order of files; nil: the order of the list
 	divided     bool    // the tuples are divided among processes
 	threads     int
+	parts       int   // threads that read parts of each unit; 1: each unit is read by any thread
 	unit        int64 // tuples of a unit
 
 	mu          sync.Mutex
 	consumers   wait.List
 	workersCond *sync.Cond // threads wait on it for room or for the end
-	sequence    sequence   // of this pass
+	sequence    *sequence  // of this pass
 	begin       int64      // number in the pass of the first tuple of unit 0
 	units       []oneUnit  // a ring
-	next        int64      // number of the unit that a thread reads next
+	next        int64      // number of the unit that any thread reads next
 	head        int64      // number of the unit that the consumer takes from
-	accessors   []*accessor
+	limit       int64      // number behind the last unit to be read: of the pass, or the one with an error
+	workers     []*worker
 	running     int // threads
 	started     bool
 	stopping    bool
@@ -46,38 +51,61 @@ type numberedReader struct {
 	changed     error // that a file was written to meanwhile
 }
 
+// worker is one of the threads.
+type worker struct {
+	*accessor
+	part int   // which of the parts of each unit it reads
+	next int64 // number of the unit that it reads next, if there are several parts
+}
+
 // oneUnit has what was read of a unit.
 type oneUnit struct {
-	chunk record.Chunk
-	err   error // behind the chunk
-	read  bool
+	chunk   record.Chunk
+	lanes   []record.Chunk // until they are joined
+	until   int64          // the number in the pass behind the tuples to be delivered
+	err     error          // behind the chunk
+	missing int            // parts that were not read yet
+	read    bool
+}
+
+// release releases what was read.
+func (u *oneUnit) release() {
+	u.chunk.Release()
+	for i := range u.lanes {
+		u.lanes[i].Release()
+	}
+	*u = oneUnit{chunk: u.chunk, lanes: u.lanes}
 }
 
 const (
 	unitRecords = 256     // at most, if records are permuted
-	unitOfRuns  = 8192    // at most, if they are not: the reads of a unit then are runs of records
+	unitOfLanes = 8192    // at most, if they are read in lanes: then the parts of a unit are runs of records
 	unitBytes   = 1 << 20 // as far as the mean size of the records tells
 	unitsAhead  = 4       // for each thread
 )
 
 func newNumberedReader(c *catalog, set *fileSet, o *Options) (*numberedReader, error) {
-	r := &numberedReader{fileSet: set, catalog: c, seed: o.ShuffleRecords, seedOfFiles: o.ShuffleFiles, threads: o.NumThreads, unit: unitRecords,
-		sequence: sequence{catalog: c, shards: readers.VirtualShards{Total: 1, World: 1}, even: readers.EvenDrop}}
+	r := &numberedReader{fileSet: set, seed: o.ShuffleRecords, seedOfFiles: o.ShuffleFiles, threads: o.NumThreads, parts: 1, unit: unitRecords,
+		division: division{catalog: c, shards: readers.VirtualShards{Total: 1, World: 1}, even: readers.EvenDrop}}
 	if o.VirtualShards > 0 {
-		r.divided, r.sequence.shards, r.sequence.even = true, o.shards(), readers.Even(o.Even)
+		r.divided, r.shards, r.even = true, o.shards(), readers.Even(o.Even)
+		r.shards.Records, r.shards.Even = c.count(), r.even
 	}
-	shards := &r.sequence.shards
-	if r.sequence.length() == 0 && (c.count() > 0 || shards.Total > 1) {
-		return nil, pyfeed.Errorf(pyfeed.Invalid, "virtual_shards: expected at most the number of records, %d, found %d", c.count(), shards.Total)
+	if r.numOwn() == 0 && c.count() > 0 {
+		return nil, pyfeed.Errorf(pyfeed.Invalid, "virtual_shards: expected at most the number of records, %d, found %d: "+
+			"give fewer, or even=\"repeat\" or \"pad\"", c.count(), r.shards.Total)
 	}
+	own := r.shards.Own()
 	if r.seed == nil {
-		r.unit = unitOfRuns
+		r.unit = unitOfLanes
+		r.parts = min(r.threads, own)
+		r.threads = r.parts
 	}
 	if c.bytes > 0 {
 		r.unit = min(max(c.count()*unitBytes/c.bytes, 1), r.unit)
 	}
-	if own := int64(shards.Own()); r.seed == nil {
-		r.unit = max(r.unit-r.unit%own, own)
+	if r.seed == nil && r.unit > int64(own) {
+		r.unit -= r.unit % int64(own)
 	}
 	r.units = make([]oneUnit, unitsAhead*r.threads)
 	r.workersCond = sync.NewCond(&r.mu)
@@ -90,24 +118,26 @@ func newNumberedReader(c *catalog, set *fileSet, o *Options) (*numberedReader, e
 
 // beginPass begins a pass behind a number of tuples. No thread runs.
 func (r *numberedReader) beginPass(pass uint64, begin int64) {
-	r.sequence = r.sequence.ofPass(r.seed, r.seedOfFiles, pass)
+	r.sequence = r.ofPass(r.seed, r.seedOfFiles, pass)
 	r.begin, r.next, r.head = begin, 0, 0
+	r.limit = r.numUnits()
 }
 
 // numUnits returns the number of units from begin on.
-func (r *numberedReader) numUnits() int64 {
-	return (r.sequence.length() - r.begin + r.unit - 1) / r.unit
-}
+func (r *numberedReader) numUnits() int64 { return (r.numOwn() - r.begin + r.unit - 1) / r.unit }
 
 func (r *numberedReader) start() {
 	r.started = true
 	r.running = r.threads
-	r.accessors = nil
-	for range r.threads {
-		a := newAccessor(r.catalog, r.fileSet, r.threads, r.seed == nil)
-		r.accessors = append(r.accessors, a)
-		order := r.sequence
-		wait.Go(func() { r.run(a, &order) }, r.fault)
+	r.workers = nil
+	for i := range r.threads {
+		w := &worker{accessor: newAccessor(r.catalog, r.fileSet, r.threads)}
+		if r.seed == nil {
+			w.part = i
+			w.readLanes((r.shards.Own() + r.parts - 1) / r.parts)
+		}
+		r.workers = append(r.workers, w)
+		wait.Go(func() { r.run(w) }, r.fault)
 	}
 }
 
@@ -128,52 +158,94 @@ func (r *numberedReader) exit() {
 }
 
 // run is the loop of a thread.
-func (r *numberedReader) run(a *accessor, order *sequence) {
+func (r *numberedReader) run(w *worker) {
 	var lane trace.Lane
 	defer lane.Done()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for !r.stopping && r.next < r.numUnits() {
-		if r.next-r.head == int64(len(r.units)) {
+	next := &r.next
+	if r.parts > 1 {
+		next = &w.next
+	}
+	for !r.stopping && *next < r.limit {
+		if *next-r.head == int64(len(r.units)) {
 			start := trace.Begin()
 			r.workersCond.Wait()
 			trace.Since(lane.Track(filesTrack), trace.Full, "no room", start)
 			continue
 		}
-		number := r.next
-		r.next++
-		unit := &r.units[number%int64(len(r.units))]
+		number := *next
+		*next++
+		unit := r.beginUnit(number)
 		start := trace.Begin()
-		unit.err = r.readUnlocked(a, order, &unit.chunk, number)
+		r.read(w, unit, number)
 		trace.Since(lane.Track(filesTrack), trace.Read, "records", start)
-		if unit.read = true; unit.err != nil {
-			r.stopping = true // what comes behind is not delivered
+		if unit.err != nil && number < r.limit {
+			r.limit = number + 1 // what comes behind is not delivered
 			r.workersCond.Broadcast()
 		}
-		if number == r.head {
+		if unit.read && number == r.head {
 			r.consumers.WakeOne().Send()
 		}
 	}
-	if err := r.closeUnlocked(a); r.changed == nil && !r.stopping {
-		r.changed = err
+	var changed error
+	if r.unlocked(func() { changed = w.close() }); r.changed == nil && !r.stopping {
+		r.changed = changed
 	}
 	r.exit()
 }
 
-// readUnlocked reads a unit without the lock. It takes the lock again even after a panic, as the caller expects.
-func (r *numberedReader) readUnlocked(a *accessor, order *sequence, to *record.Chunk, number int64) error {
-	from := r.begin + number*r.unit
-	until := min(from+r.unit, order.length())
-	r.mu.Unlock()
-	defer r.mu.Lock()
-	return order.read(a, to, from, until)
+// bounds returns the numbers in the pass of the first tuple of a unit, and of the one behind its last.
+func (r *numberedReader) bounds(number int64) (from, until int64) {
+	from = r.begin + number*r.unit
+	return from, min(from+r.unit, r.numOwn())
 }
 
-// closeUnlocked does the same for the files of a thread.
-func (r *numberedReader) closeUnlocked(a *accessor) error {
+// beginUnit is called before a part of a unit is read.
+func (r *numberedReader) beginUnit(number int64) *oneUnit {
+	unit := &r.units[number%int64(len(r.units))]
+	if unit.missing == 0 {
+		from, until := r.bounds(number)
+		unit.missing, unit.until = r.parts, until
+		if lanes := int(min(int64(r.shards.Own()), until-from)); r.seed == nil && len(unit.lanes) < lanes {
+			unit.lanes = make([]record.Chunk, lanes)
+		}
+	}
+	return unit
+}
+
+// read reads a thread's part of a unit. If it is the last part, it joins the lanes.
+func (r *numberedReader) read(w *worker, unit *oneUnit, number int64) {
+	from, until := r.bounds(number)
+	order, lanes := r.sequence, unit.lanes
+	if r.seed != nil {
+		r.unlocked(func() { unit.err = order.readEach(w.accessor, &unit.chunk, from, until) })
+		unit.missing, unit.read = 0, true
+		return
+	}
+	failed, err := until, error(nil)
+	r.unlocked(func() { failed, err = order.readLanes(w.accessor, lanes, from, until, w.part, r.parts) })
+	if err != nil && failed < unit.until {
+		unit.until, unit.err = failed, err
+	}
+	if unit.missing--; unit.missing > 0 {
+		return
+	}
+	r.unlocked(func() {
+		lanes := lanes[:min(int64(len(lanes)), until-from)]
+		interleave(lanes, &unit.chunk, int(unit.until-from))
+		for i := range lanes {
+			lanes[i].Release() // behind an error
+		}
+	})
+	unit.read = true
+}
+
+// unlocked calls a function without the lock. It takes the lock again even after a panic, as the caller expects.
+func (r *numberedReader) unlocked(call func()) {
 	r.mu.Unlock()
 	defer r.mu.Lock()
-	return a.close()
+	call()
 }
 
 // take is a readers.ReadFunc.
@@ -222,10 +294,14 @@ func (r *numberedReader) take(ctx context.Context, to *record.Chunk, limit int) 
 
 // nextUnit goes to the next unit.
 func (r *numberedReader) nextUnit(unit *oneUnit) {
-	unit.chunk.Release()
-	unit.read = false
+	unit.release()
 	r.head++
-	r.workersCond.Signal()
+	switch {
+	case r.parts == 1:
+		r.workersCond.Signal()
+	case r.head%int64(len(r.units)/2) == 0: // waking all threads for each unit would cost more
+		r.workersCond.Broadcast()
+	}
 	if r.consumers.Len() > 0 {
 		r.consumers.WakeOne().Send()
 	}
@@ -237,17 +313,16 @@ func (r *numberedReader) stop() {
 	defer r.mu.Unlock()
 	r.stopping = true
 	r.workersCond.Broadcast()
-	for _, a := range r.accessors {
-		a.interrupt()
+	for _, w := range r.workers {
+		w.interrupt()
 	}
 	for r.running > 0 {
 		r.workersCond.Wait()
 	}
 	for i := range r.units {
-		r.units[i].chunk.Release()
-		r.units[i].err, r.units[i].read = nil, false
+		r.units[i].release()
 	}
-	r.accessors, r.started, r.stopping, r.changed = nil, false, false, nil
+	r.workers, r.started, r.stopping, r.changed = nil, false, false, nil
 	if !pyfeed.IsKind(r.err, pyfeed.Fault) {
 		r.err = nil
 	}
@@ -266,17 +341,22 @@ func (r *numberedReader) ReInit(pass uint64) error {
 
 // Identity implements readers.Resumable.
 func (r *numberedReader) Identity() (string, []state.Option) {
-	options := append(r.fileSet.options(r.refs), state.Option{Name: "num_records", Value: r.count(), Optional: true})
+	options := append(r.fileSet.options(r.refs), state.Option{Name: "num_records", Value: r.count(), Optional: true},
+		state.Option{Name: "files_and_records", Value: r.catalog.hash(), Optional: true})
 	for name, seed := range map[string]*uint64{"shuffle_records": r.seed, "shuffle_files": r.seedOfFiles} {
 		if seed != nil {
 			options = append(options, state.Option{Name: name, Value: strconv.FormatUint(*seed, 10)})
 		}
 	}
 	if shards := r.VirtualShards(); shards.Total > 0 {
-		options = append(options, state.Option{Name: "virtual_shards", Value: shards.Total}, state.Option{Name: "even", Value: string(r.sequence.even)})
+		options = append(options, state.Option{Name: "virtual_shards", Value: shards.Total}, state.Option{Name: "even", Value: string(r.even)})
 	}
 	slices.SortFunc(options, func(a, b state.Option) int { return strings.Compare(a.Name, b.Name) })
-	return "open_files", options
+	kind := "open_files"
+	if r.divided {
+		kind = "open_files with rank"
+	}
+	return kind, options
 }
 
 // VirtualShards implements readers.Sharded.
@@ -284,7 +364,7 @@ func (r *numberedReader) VirtualShards() readers.VirtualShards {
 	if !r.divided {
 		return readers.VirtualShards{}
 	}
-	return r.sequence.shards
+	return r.shards
 }
 
 // Save implements readers.Resumable. The number of tuples suffices.
@@ -302,7 +382,7 @@ func (r *numberedReader) Restore(p readers.Position, _ *readers.Restorer) (int64
 }
 
 // Length implements readers.Sized.
-func (r *numberedReader) Length() int64 { return r.sequence.length() }
+func (r *numberedReader) Length() int64 { return r.numOwn() }
 
 // At implements readers.RandomAccess.
 func (r *numberedReader) At(i int64) (*pyfeed.Tuple, error) {
@@ -325,9 +405,10 @@ func (r *numberedReader) Describe(s *readers.Stats) {
 	s.Extra = map[string]any{"files": len(r.refs), "formats": record.TagsOf(r.refs), "num_threads": r.threads, "records": r.count()}
 	if shards := r.VirtualShards(); shards.Total > 0 {
 		s.Extra["virtual_shards"], s.Extra["rank"], s.Extra["world"] = shards.Total, shards.Rank, shards.World
-		s.Extra["even"] = string(r.sequence.even)
+		s.Extra["even"] = string(r.even)
 	}
 	r.fileSet.describe(s)
+	s.Extra["corrupt"] = s.Extra["corrupt"].(int64) + r.damaged
 }
 
 // Close ends the threads and releases everything.

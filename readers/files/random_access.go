@@ -19,6 +19,7 @@ type accessor struct {
 	set   *fileSet
 	limit int                  // files that are open at the same time
 	block int                  // bytes that are read at a time; 0: as many as if a file is read from front to back
+	lanes bool                 // each lane has files of its own
 	open  map[fileOfLane]*file // the open files
 	used  []fileOfLane         // the same; the one that was used last comes last
 
@@ -43,18 +44,21 @@ func openFiles(of int) int {
 	return max(int(most)/of, 1)
 }
 
-// newAccessor returns one of several accessors of a reader, which reads single records or runs of them.
-func newAccessor(c *catalog, set *fileSet, of int, runs bool) *accessor {
-	a := &accessor{catalog: c, set: set, limit: openFiles(of), open: make(map[fileOfLane]*file)}
-	if runs {
-		return a
-	}
+// newAccessor returns one of several accessors of a reader.
+func newAccessor(c *catalog, set *fileSet, of int) *accessor {
 	block := 512
 	for n := c.count(); n > 0 && int64(block) < c.bytes/n && block < 1<<20; {
 		block *= 2
 	}
-	a.block = block
-	return a
+	return &accessor{catalog: c, set: set, limit: openFiles(of), block: block, open: make(map[fileOfLane]*file)}
+}
+
+// readLanes is called before the first read if each of n lanes is read from front to back. They have files of their own,
+// unless they are more than the files that may be open.
+func (a *accessor) readLanes(n int) {
+	if a.lanes = n <= a.limit; a.lanes {
+		a.block = 0
+	}
 }
 
 // read adds the records of a file from record number i on, at most limit, to a Chunk. It returns how many: at least one,
@@ -65,7 +69,11 @@ func (a *accessor) read(to *record.Chunk, i, limit int64, lane int) (int64, erro
 		return 0, err
 	}
 	for {
-		f, err := a.file(fileOfLane{at.file, lane})
+		key := fileOfLane{file: at.file}
+		if a.lanes {
+			key.lane = lane
+		}
+		f, err := a.file(key)
 		if err != nil {
 			return 0, err
 		}
@@ -152,10 +160,16 @@ func (a *accessor) interrupt() {
 // behind the first record is left out: who needs a record behind it reads from there.
 func (f *file) readAt(to *record.Chunk, p record.Position, number int64, limit int) (int, error) {
 	for {
-		f.beginAt(filePlace{seeks: true, position: p, number: number})
-		f.toSeek, f.resync, f.numToSkip, f.err = true, false, 0, nil
+		seeks := f.records == nil || f.follows != number
+		if seeks {
+			f.beginAt(filePlace{seeks: true, position: p, number: number})
+			f.toSeek, f.resync, f.numToSkip, f.err = true, false, 0, nil
+		}
 		before := to.Checkpoint()
 		n, err := f.readOnce(to, limit)
+		if f.follows = -1; err == nil && n > 0 && f.number-number == int64(n) {
+			f.follows = f.number
+		}
 		switch {
 		case n > 0 && f.number-number != int64(n): // some do not have the slots of the others, and were skipped
 			to.Filter(before, func() bool { return false })
@@ -165,6 +179,8 @@ func (f *file) readAt(to *record.Chunk, p record.Position, number int64, limit i
 			return n, nil
 		case storage.IsPageFault(err) && f.reopen(err):
 			continue
+		case !seeks && err != nil && err != storage.ErrInterrupted:
+			continue // damage that the index has left out, or the end of the file
 		case err != nil && err != io.EOF:
 			return 0, err
 		}
@@ -194,7 +210,7 @@ func (l *lookups) at(c *catalog, set *fileSet, i int64) (*pyfeed.Tuple, error) {
 		return nil, pyfeed.Errorf(pyfeed.State, "expected an open reader, found one that was closed")
 	}
 	if l.accessor == nil {
-		l.accessor = newAccessor(c, set, 8, false)
+		l.accessor = newAccessor(c, set, 8)
 	}
 	start := trace.Begin()
 	var chunk record.Chunk

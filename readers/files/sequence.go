@@ -8,24 +8,40 @@ import (
 	"github.com/pyfeed/pyfeed/readers/record"
 )
 
+// division says how records are divided among processes. It does not change.
+type division struct {
+	*catalog
+	shards readers.VirtualShards // one shard of one process if the records are not divided
+	even   readers.Even
+}
+
+// numOwn returns the number of tuples that the process reads in a pass.
+func (d *division) numOwn() int64 {
+	total := int64(d.shards.Total)
+	length := d.count() / total
+	if d.count()%total > 0 && d.even != readers.EvenDrop {
+		length++
+	}
+	return length * int64(d.shards.Own())
+}
+
 // sequence says which records a process reads in a pass, and in which order. It computes each number and stores none.
 //
 // Records have a place in the pass: that of a permutation of all records, or that in the files, one after the other. The
 // places are divided into virtual shards. Those of a permutation take every Total-th place; those of files are runs of
-// places, so that they are read from front to back.
+// places, so that they are read from front to back. A process takes one tuple of each of its virtual shards in turn: each
+// is a lane.
 type sequence struct {
-	*catalog
-	shards   readers.VirtualShards
-	even     readers.Even
+	division
+	pass     uint64
 	permuted *permutation.Feistel // nil: places are those in the files
 	files    []int                // the order of the files in this pass; nil: as they are listed
 	starts   []int64              // the place of the first record of each file in that order, and the number of all records
-
-	lanes []record.Chunk // reused by readLanes; of one thread
 }
 
 // ofPass returns the sequence of a pass. The seeds are those of permutations of records and of files; nil: there is none.
-func (s sequence) ofPass(shuffleRecords, shuffleFiles *uint64, pass uint64) sequence {
+func (d *division) ofPass(shuffleRecords, shuffleFiles *uint64, pass uint64) *sequence {
+	s := &sequence{division: *d, pass: pass, starts: d.catalog.starts}
 	switch {
 	case shuffleRecords != nil:
 		s.permuted = permutation.NewFeistel(uint64(s.count()), *shuffleRecords, pass)
@@ -39,20 +55,8 @@ func (s sequence) ofPass(shuffleRecords, shuffleFiles *uint64, pass uint64) sequ
 		for i, file := range s.files {
 			s.starts[i+1] = s.starts[i] + s.catalog.starts[file+1] - s.catalog.starts[file]
 		}
-	default:
-		s.starts = s.catalog.starts
 	}
 	return s
-}
-
-// length returns the number of tuples that the process reads in a pass.
-func (s *sequence) length() int64 {
-	total := int64(s.shards.Total)
-	length := s.count() / total
-	if s.count()%total > 0 && s.even != readers.EvenDrop {
-		length++
-	}
-	return length * int64(s.shards.Own())
 }
 
 // part is a run of places that a lane takes one after the other.
@@ -62,8 +66,8 @@ type part struct {
 	zeros bool // it is one place, and a tuple of zeros like its record is taken
 }
 
-// part returns the places of a virtual shard from its k-th on, at most limit. If the shard is one of those that have a
-// record less than others, the places after its last one are those of the others.
+// part returns the places of a virtual shard from its k-th on, at most limit. Some shards have one record more than others.
+// It is left out with EvenDrop. Otherwise the others take their last record again, or a record of those if they have none.
 func (s *sequence) part(shard, k, limit int64) part {
 	total := int64(s.shards.Total)
 	whole, left := s.count()/total, s.count()%total
@@ -73,12 +77,23 @@ func (s *sequence) part(shard, k, limit int64) part {
 	}
 	p := part{count: min(limit, length-k)}
 	if p.count <= 0 {
-		shard, k = shard%left, whole
 		p.count, p.zeros = 1, s.even == readers.EvenPad
+		if k = length - 1; length == 0 {
+			shard, k = shard%left, 0
+		}
 	}
 	if s.permuted != nil {
 		p.place, p.count = k*total+shard, 1
 		return p
+	}
+	if shard < left && s.even == readers.EvenDrop {
+		// Another record in each pass, the last one first, so that none is always left out.
+		switch leftOut := whole - int64(s.pass%uint64(length)); {
+		case k >= leftOut:
+			k++
+		default:
+			p.count = min(p.count, leftOut-k)
+		}
 	}
 	p.place = shard*whole + min(shard, left) + k
 	return p
@@ -103,53 +118,49 @@ func (s *sequence) record(place int64) (number, run int64) {
 	return number, run
 }
 
-// read adds the process's tuples from one number to another. If it returns an error, those before it were added.
-func (s *sequence) read(a *accessor, to *record.Chunk, from, until int64) error {
+// readEach adds the tuples of a permutation from one number to another. If it returns an error, those before it were added.
+func (s *sequence) readEach(a *accessor, to *record.Chunk, from, until int64) error {
 	own := int64(s.shards.Own())
-	if own == 1 || s.permuted != nil {
-		for i := from; i < until; {
-			n, err := s.readPart(a, to, i%own, i/own, until-i)
-			if err != nil {
-				return err
-			}
-			i += n
+	for i := from; i < until; i++ {
+		if _, err := s.readPart(a, to, i%own, i/own, 1); err != nil {
+			return err
 		}
-		return nil
 	}
-	lanes := min(own, until-from)
-	for int64(len(s.lanes)) < lanes {
-		s.lanes = append(s.lanes, record.Chunk{})
-	}
-	defer func() {
-		for i := range s.lanes {
-			s.lanes[i].Release()
-		}
-	}()
+	return nil
+}
+
+// readLanes reads tuples from one number to another: those of the lanes of one of several threads. It adds those of each
+// lane to a Chunk; the first Chunk is for the lane of the first tuple. It returns the number behind the tuples that can be
+// delivered, and the error that comes there.
+func (s *sequence) readLanes(a *accessor, to []record.Chunk, from, until int64, thread, threads int) (int64, error) {
+	own := int64(s.shards.Own())
 	var failed error
-	for n := range lanes {
-		i := from + n
-		for i < until {
-			count, err := s.readPart(a, &s.lanes[n], i%own, i/own, (until-i+own-1)/own)
+	for n := range min(own, until-from) {
+		lane := (from + n) % own
+		if int(lane)%threads != thread {
+			continue
+		}
+		for i := from + n; i < until; {
+			count, err := s.readPart(a, &to[n], lane, i/own, (until-i+own-1)/own)
 			if i += count * own; err != nil {
 				failed, until = err, i // the tuples of other lanes before this one are delivered
-				break
 			}
 		}
 	}
-	interleave(s.lanes[:lanes], to, until-from)
-	return failed
+	return until, failed
 }
 
 // interleave moves n tuples: one of each Chunk in turn.
-func interleave(lanes []record.Chunk, to *record.Chunk, n int64) {
-	if rounds := int(n / int64(len(lanes))); rounds > 0 {
+func interleave(lanes []record.Chunk, to *record.Chunk, n int) {
+	if rounds := n / max(len(lanes), 1); rounds > 0 {
 		from := make([]*record.Chunk, len(lanes))
 		for i := range lanes {
 			from[i] = &lanes[i]
 		}
 		record.Interleave(from, to, rounds)
+		n -= rounds * len(lanes)
 	}
-	for i := range n % int64(len(lanes)) {
+	for i := range n {
 		lanes[i].MoveTo(to, 1)
 	}
 }

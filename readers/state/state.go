@@ -270,13 +270,18 @@ func invalid(expected string, args ...any) error {
 	return pyfeed.Errorf(pyfeed.Invalid, "state: expected "+expected, args...)
 }
 
-// Compare returns an error of kind State if a reader of the given kind, with the given options, does not deliver what the
-// reader in the state did. It names the difference, preferably one whose value is not a Hash. If strict is false, options
-// may differ that are Optional.
-func (r *Reader) Compare(kind string, options []Option, strict bool) error {
+// CheckKind returns an error of kind State if the reader in the state is of another kind.
+func (r *Reader) CheckKind(kind string) error {
 	if r.Kind != kind {
 		return pyfeed.Errorf(pyfeed.State, "the state is of another chain: expected a reader %s in its place, found %s", r.Kind, kind)
 	}
+	return nil
+}
+
+// Compare returns an error of kind State if a reader of the same kind, with the given options, does not deliver what the
+// reader in the state did. It names the difference, preferably one whose value is not a Hash. If strict is false, options
+// may differ that are Optional.
+func (r *Reader) Compare(options []Option, strict bool) error {
 	saved := make(map[string]string, len(r.Options))
 	for _, o := range r.Options {
 		saved[o.Name] = string(canonical(o.Value))
@@ -295,7 +300,7 @@ func (r *Reader) Compare(kind string, options []Option, strict bool) error {
 		if expected == found || !strict && o.Optional {
 			continue
 		}
-		err := pyfeed.Errorf(pyfeed.State, "the state is of another chain: %s: %s: expected %s, as when it was saved, found %s", kind, o.Name, expected, found)
+		err := pyfeed.Errorf(pyfeed.State, "the state is of another chain: %s: %s: expected %s, as when it was saved, found %s", r.Kind, o.Name, expected, found)
 		if _, is := o.Value.(Hash); !is {
 			return err
 		}
@@ -306,7 +311,7 @@ func (r *Reader) Compare(kind string, options []Option, strict bool) error {
 		return hashed
 	}
 	for name, value := range saved {
-		return pyfeed.Errorf(pyfeed.State, "the state is of another chain: %s: %s: expected %s, as when it was saved, found no such option", kind, name, value)
+		return pyfeed.Errorf(pyfeed.State, "the state is of another chain: %s: %s: expected %s, as when it was saved, found no such option", r.Kind, name, value)
 	}
 	return nil
 }

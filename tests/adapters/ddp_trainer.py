@@ -19,12 +19,23 @@ from torch.nn.parallel import DistributedDataParallel
 import pyfeed
 
 
-def train(folder: Path, log: Path, batch_size: int, kill_step: int | None = None) -> None:
+def make_reader(how: str, names: str, batch_size: int, rank: int | str, world: int) -> pyfeed.Reader:
+    """Make a reader of one rank's part of three passes: of each batch, or of its own virtual shards."""
+    if how == "split":
+        batches = pyfeed.open_files(names, interleave=2, shuffle_files=5).shuffle(40, seed=3).batch(batch_size)
+        reader = batches.split_batches(rank, None if rank == "auto" else world)
+    else:
+        given = None if rank == "auto" else world
+        own = pyfeed.open_files(names, shuffle_files=5, rank=rank, world=given, virtual_shards=12)
+        reader = own.shuffle(48 // world, seed=3).batch(batch_size // world)
+    return reader.multi_pass(3).double_buffer()
+
+
+def train(how: str, folder: Path, log: Path, batch_size: int, kill_step: int | None = None) -> None:
     """Train from the last checkpoint, or from the beginning. The process kills itself in the step `kill_step`."""
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     torch.distributed.init_process_group("gloo", os.environ.get("INIT_METHOD"), rank=rank, world_size=world)
-    batches = pyfeed.open_files(str(folder / "*.npy"), interleave=2, shuffle_files=5).shuffle(40, seed=3)
-    reader = batches.batch(batch_size).split_batches("auto").multi_pass(3).double_buffer()
+    reader = make_reader(how, str(folder / "*.npy"), batch_size, "auto", world)
     torch.manual_seed(0)
     model = DistributedDataParallel(torch.nn.Linear(4, 1, dtype=torch.float64))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -63,4 +74,4 @@ def train_rank(rank: int, world: int, rendezvous: Path, *arguments: Any) -> None
 
 
 if __name__ == "__main__":
-    train(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))
+    train(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4]))

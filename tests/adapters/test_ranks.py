@@ -12,12 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
-import pyfeed
-from pyfeed import Scope
-
-from .ddp_trainer import train_rank
+from .ddp_trainer import make_reader, train_rank
 
 TRAINER = Path(__file__).with_name("ddp_trainer.py")
 
@@ -30,7 +28,7 @@ def store(folder: Path, count: int) -> None:
         np.save(folder / f"{i}.npy", part)
 
 
-def run_ranks(folder: Path, log: Path, world: int, killed: int | None = None, kill_step: int = 0) -> None:
+def run_ranks(how: str, folder: Path, log: Path, world: int, killed: int | None = None, kill_step: int = 0) -> None:
     """Run the training to its end, or until the rank `killed` kills itself: then all others fail."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch", "torch._dynamo", "torch.distributed"])
@@ -40,6 +38,7 @@ def run_ranks(folder: Path, log: Path, world: int, killed: int | None = None, ki
             rank,
             world,
             log.with_suffix(".rendezvous"),
+            how,
             folder,
             log,
             24,
@@ -67,27 +66,31 @@ def steps_of(log: Path, world: int) -> dict[int, list[int]]:
     return {step: [row for rows in ranks for row in rows[step]] for step in sorted(shared)}
 
 
-def global_batches(folder: Path, batch_size: int) -> list[list[int]]:
+def global_batches(how: str, folder: Path, batch_size: int) -> list[list[int]]:
     """Return the batches that one process reads in three passes."""
-    reader = pyfeed.open_files(str(folder / "*.npy"), interleave=2, shuffle_files=5, scope=Scope())
-    batches = reader.shuffle(40, seed=3).batch(batch_size).multi_pass(3)
-    return [[int(row[0]) for row in rows] for (rows,) in batches]
+    return [
+        [int(row[0]) for row in rows] for (rows,) in make_reader(how, str(folder / "*.npy"), batch_size, 0, world=1)
+    ]
 
 
-def test_ranks_are_killed_and_go_on_in_another_number(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["split", "own"])
+def test_ranks_are_killed_and_go_on_in_another_number(how: str, tmp_path: Path) -> None:
     """Every step has the rows of an undisturbed run, and the weights at the end are the same."""
+    in_order = list[int] if how == "split" else sorted
     store(tmp_path / "killed", 108)
     store(tmp_path / "whole", 108)
-    expected = global_batches(tmp_path / "whole", 24)
+    expected = global_batches(how, tmp_path / "whole", 24)
     assert [len(rows) for rows in expected] == [24, 24, 24, 24, 12] * 3
-    run_ranks(tmp_path / "whole", tmp_path / "whole.log", 1)
+    run_ranks(how, tmp_path / "whole", tmp_path / "whole.log", 1)
 
     covered: set[int] = set()
     for n, (world, *kill) in enumerate([(4, 2, 4), (2, 0, 9), (3,)]):
         log = tmp_path / f"{n}.log"
-        run_ranks(tmp_path / "killed", log, world, *kill)
+        run_ranks(how, tmp_path / "killed", log, world, *kill)
         steps = steps_of(log, world)
-        assert steps == {step: expected[step] for step in steps}
+        assert {step: in_order(rows) for step, rows in steps.items()} == {
+            step: in_order(expected[step]) for step in steps
+        }
         covered |= set(steps)
     assert covered == set(range(15))
 
@@ -101,14 +104,16 @@ def test_ranks_are_killed_and_go_on_in_another_number(tmp_path: Path) -> None:
         torch.testing.assert_close(found["model"][name], weights, rtol=1e-12, atol=1e-12)
 
 
-def test_ranks_end_together(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["split", "own"])
+def test_ranks_end_together(how: str, tmp_path: Path) -> None:
     """97 rows, 3 ranks of torchrun, batches of 33: the last row is left out, and no rank waits for another."""
     store(tmp_path / "data", 97)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3"]
-    command += [str(TRAINER), str(tmp_path / "data"), str(tmp_path / "log"), "33"]
+    command += [str(TRAINER), how, str(tmp_path / "data"), str(tmp_path / "log"), "33"]
     done = subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     steps = steps_of(tmp_path / "log", 3)
-    expected = global_batches(tmp_path / "data", 33)
-    assert list(steps.values()) == [rows[: len(rows) // 3 * 3] for rows in expected]
+    expected = [rows[: len(rows) // 3 * 3] for rows in global_batches(how, tmp_path / "data", 33)]
+    in_order = list[int] if how == "split" else sorted
+    assert [in_order(rows) for rows in steps.values()] == [in_order(rows) for rows in expected]
     assert len(steps) == 9

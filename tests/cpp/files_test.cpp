@@ -54,6 +54,20 @@ TEST_F(FilesTest, AllRecordsInOneOrderWhateverTheNumberOfThreads) {
     EXPECT_NE(sorted, first);
 }
 
+// Two processes together read each record once, and a tuple of zeros at the end.
+TEST_F(FilesTest, VirtualShards) {
+    const auto names = three();
+    const auto part = [&](int rank, int world, const char *even) {
+        return all(names, raw().virtual_shards(4).rank(rank).world(world).even(even));
+    };
+    EXPECT_EQ((Numbers{0, 2, 11, 20, 1, 10, 0, 0}), part(0, 1, "pad"));
+    EXPECT_EQ((Numbers{0, 11, 1, 0}), part(0, 2, "pad"));
+    EXPECT_EQ((Numbers{2, 20, 10, 10}), part(1, 2, "repeat"));
+    EXPECT_EQ((Numbers{20}), part(3, 4, "drop"));
+    EXPECT_THROW(part(0, 3, "drop"), InvalidArgument);
+    EXPECT_THROW(part(0, 1, "none"), InvalidArgument);
+}
+
 TEST_F(FilesTest, OneOrderWhateverTheNumberOfThreads) {
     const auto names = three();
     for (const int threads : {1, 2, 3, 8}) {

@@ -418,3 +418,10 @@ def test_listings_give_the_same_batches(
     out = tmp_path / "batches"
     assert run(*command, listing, digits, out) == (0, "", "")
     assert out.read_bytes() == batches
+
+
+def test_several_processes_go_on_in_another_number() -> None:
+    example = EXAMPLES / "several_processes" / "train.py"
+    done = subprocess.run([sys.executable, example], capture_output=True, text=True, timeout=STUCK)
+    expected = [f"epoch {epoch}: 960 records, each once: True" for epoch in range(2)]
+    assert (done.returncode, done.stdout.splitlines(), done.stderr) == (0, expected, "")

@@ -14,7 +14,7 @@ from pyfeed.errors import ArgumentTypeError, InvalidArgument, StateError, Unsupp
 
 import pyfeed
 
-from .support import raises
+from .support import raises, run
 
 WORLDS = (1, 2, 3, 4, 6, 8)
 COUNTS = (100, 0, 7, 250, 31, 613, 1)  # of the records of unequal files: 1002, of which 960 are 20 of 48 virtual shards
@@ -138,15 +138,15 @@ def test_processes_read_their_own_records_only(folder: Path) -> None:
     assert parts[1][:6] == [167, 668, 168, 669, 169, 670]
 
 
-@pytest.mark.parametrize(("even", "last"), [("drop", []), ("repeat", [3, 6, 3, 6]), ("pad", [3, 6, 0, 0])])
+@pytest.mark.parametrize(("even", "last"), [("drop", []), ("repeat", [3, 6, 8, 10]), ("pad", [3, 6, 0, 0])])
 def test_records_that_cannot_be_divided_evenly(even: str, last: list[int], tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.arange(1, 11))
 
     def part(rank: int, world: int) -> list[int]:
         reader = pyfeed.open_npy(tmp_path / "x.npy", rank=rank, world=world, virtual_shards=4, even=even)
-        assert len(reader) == len(list(reader.current_pass()))
-        reader.reset()
-        return [int(x) for (x,) in reader]
+        found = [int(x) for (x,) in reader]
+        assert len(reader) == len(found)
+        return found
 
     # The virtual shards are 1 2 3, 4 5 6, 7 8, and 9 10.
     whole = [1, 4, 7, 9, 2, 5, 8, 10, *last]
@@ -207,14 +207,15 @@ def test_what_is_refused(folder: Path, tmp_path: Path) -> None:
         ({"rank": 2, "world": 2}, "rank: expected 0 to world - 1, found 2, and world 2"),
         (
             {"rank": 0, "world": 5},
-            "world: expected a number that divides virtual_shards 48, found 5: choose a "
-            "virtual_shards, and keep it, that all numbers of processes divide",
+            "world: expected a number that divides virtual_shards 48, found 5: give virtual_shards 240 in all "
+            "processes, from the beginning of the job",
         ),
         ({"rank": 0, "world": 1, "even": "no"}, 'open_files: even: expected "drop", "repeat" or "pad", found "no"'),
         ({"rank": 0, "world": 1, "virtual_shards": 70000}, "virtual_shards: expected 1 to 65536, found 70000"),
         (
             {"rank": 0, "world": 1, "virtual_shards": 1003},
-            "virtual_shards: expected at most the number of records, 1002, found 1003",
+            "virtual_shards: expected at most the number of records, 1002, found 1003: "
+            'give fewer, or even="repeat" or "pad"',
         ),
         ({"rank": "auto", "world": 2}, 'world: expected no value beside rank="auto", found 2'),
         ({"world": 2}, "world: expected rank beside it, found 2"),
@@ -249,15 +250,18 @@ def test_what_is_refused(folder: Path, tmp_path: Path) -> None:
         ),
         (
             lambda: reader.shard(0, 2),
-            "shard: expected a reader whose data is not divided yet, found virtual shards: 48 for rank 0 of 4",
+            "shard: expected a reader whose data is not divided yet, found virtual shards: 48 for rank 0 of 4 "
+            '(1002 records, even="drop")',
         ),
         (
             lambda: reader.batch(2).split_batches(0, 2),
-            "split_batches: expected a reader whose data is not divided yet, found virtual shards: 48 for rank 0 of 4",
+            "split_batches: expected a reader whose data is not divided yet, found virtual shards: 48 for rank 0 of 4 "
+            '(1002 records, even="drop")',
         ),
         (
             lambda: reader.zip(pyfeed.open_npy(names)),
-            "zip: expected readers with the same virtual shards, found 48 for rank 0 of 4 and none",
+            "zip: expected readers with the same virtual shards, found 48 for rank 0 of 4 "
+            '(1002 records, even="drop") and none',
         ),
         (
             lambda: reader.batch(2).map(lambda x: x, on_error="skip"),
@@ -283,11 +287,18 @@ def test_what_is_refused(folder: Path, tmp_path: Path) -> None:
 def test_a_state_of_another_division_is_refused(folder: Path) -> None:
     names = f"{folder}/*.npy"
     state = pyfeed.open_npy(names, rank=0, world=2).shuffle(48).batch(24).state_dict()
+    with raises(
+        StateError,
+        "the state is of another chain: expected a reader open_files with rank in its place, found open_files",
+    ):
+        pyfeed.open_npy(names).shuffle(48).batch(24).load_state_dict(
+            pyfeed.open_npy(names, rank=0, world=1).shuffle(48).batch(24).state_dict()
+        )
     others: list[tuple[int, dict[str, Any], int, int, str]] = [
         (2, {"virtual_shards": 24}, 48, 24, "virtual_shards: expected 48, as when it was saved, found 24"),
         (2, {"even": "pad"}, 48, 24, 'even: expected "drop", as when it was saved, found "pad"'),
-        (4, {}, 24, 24, "batch_size: expected 48, as when it was saved, found 96"),
-        (4, {}, 48, 12, "buffer_size: expected 96, as when it was saved, found 192"),
+        (4, {}, 24, 24, r"batch_size \* world: expected 48, as when it was saved, found 96"),
+        (4, {}, 48, 12, r"buffer_size \* world: expected 96, as when it was saved, found 192"),
     ]
     for world, options, shuffle, batch, message in others:
         reader = pyfeed.open_npy(names, rank=0, world=world, **options).shuffle(shuffle).batch(batch)
@@ -302,6 +313,10 @@ def test_rank_and_world_of_a_launcher(folder: Path, monkeypatch: pytest.MonkeyPa
     details = reader.stats()["details"]
     assert (details["virtual_shards"], details["rank"], details["world"], details["even"]) == (48, 1, 2, "drop")
     assert len(reader) == 480
+    above = reader.shuffle(480 // reader.world).batch(24 // reader.world)
+    assert (above.rank, above.world) == (1, 2)
+    undivided = pyfeed.open_npy(f"{folder}/*.npy").batch(2)
+    assert (undivided.rank, undivided.world) == (0, 1)
 
 
 def test_damage_that_was_counted(tmp_path: Path) -> None:
@@ -320,3 +335,69 @@ def test_damage_that_was_counted(tmp_path: Path) -> None:
     ]
     assert sorted(parts[0] + parts[1]) == [n + 100 for n in range(100) if n not in (3, 50)]
     assert len(parts[0]) == len(parts[1]) == 49
+    reader = pyfeed.open_files(path, rank=0, world=1, virtual_shards=14, on_corrupt="skip")
+    assert reader.stats()["details"]["corrupt"] == 2
+
+
+def test_readers_of_other_records_are_not_zipped(tmp_path: Path) -> None:
+    """Their virtual shards begin at other records."""
+    np.save(tmp_path / "a.npy", np.arange(101))
+    np.save(tmp_path / "b.npy", np.arange(100))
+    a, b = (pyfeed.open_npy(tmp_path / name, rank=0, world=2) for name in ("a.npy", "b.npy"))
+    with raises(
+        InvalidArgument,
+        'zip: expected readers with the same virtual shards, found 48 for rank 0 of 2 (101 records, even="drop") and '
+        '48 for rank 0 of 2 (100 records, even="drop")',
+    ):
+        a.zip(b)
+    same = pyfeed.open_npy(tmp_path / "a.npy", rank=0, world=2)
+    assert all(x == y for x, y in a.zip(same, strict=True))
+
+
+@pytest.mark.parametrize("how", [{"rank": 0, "world": 2}, {"shuffle_records": 1}])
+def test_files_that_changed_since_a_state_was_saved(how: dict[str, Any], tmp_path: Path) -> None:
+    """Also if the number of all records is the same."""
+    np.save(tmp_path / "0.npy", np.arange(48))
+    np.save(tmp_path / "1.npy", np.arange(48))
+    names = f"{tmp_path}/*.npy"
+    state = pyfeed.open_npy(names, **how).state_dict()
+    np.save(tmp_path / "0.npy", np.arange(40))
+    np.save(tmp_path / "1.npy", np.arange(56))
+    reader = pyfeed.open_npy(names, **how)
+    with pytest.raises(
+        StateError, match=r"files_and_records: expected \S+, as when it was saved, found \S+, which are"
+    ):
+        reader.load_state_dict(state)
+    reader.load_state_dict(state, strict=False)
+
+
+@pytest.mark.parametrize("suffix", ["npy", "tfrecord"])
+def test_a_process_reads_little_more_than_its_records(suffix: str, tmp_path: Path) -> None:
+    """Every thread reads its own virtual shards, each from front to back."""
+    rows = np.zeros((40_000, 128))
+    if suffix == "npy":
+        np.save(tmp_path / "0.npy", rows)
+    else:
+        with pyfeed.open_writer(tmp_path / "0.tfrecord") as writer:
+            for row in rows:
+                writer.write((pyfeed.LoDTensor.from_bytes([row.tobytes()]),))
+    names = f"{tmp_path}/0.{suffix}"
+    len(pyfeed.open_files(names, index=True))
+
+    def read_bytes(**options: Any) -> int:
+        out = run(
+            f"""
+            def bytes_read():
+                return int(open("/proc/self/io").readline().split()[1])
+            reader = pyfeed.open_files({names!r}, io="read", virtual_shards=8, **{options})
+            before = bytes_read()
+            for _ in reader.batch(100): pass
+            say(bytes_read() - before)
+            """
+        )
+        return int(out[0])
+
+    size, block = rows.nbytes, 1 << 20
+    for threads in (1, 2, 8):
+        assert read_bytes(rank=0, world=1, num_threads=threads) < 1.1 * size + 8 * block
+        assert read_bytes(rank=1, world=4, num_threads=threads) < 1.1 * size / 4 + 2 * 2 * block
