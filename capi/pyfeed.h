@@ -681,11 +681,11 @@ PF_API pf_status pf_shared_queue_report_exit(pf_handle queue, int64_t pid, int32
  *                              index; rank (0): the process among world, with virtual_shards: it reads the
  *                              parts rank, rank+world, …, one record of each in turn; world (1): the number
  *                              of processes, which divides virtual_shards; even ("drop"): drop, repeat or pad:
- *                              what happens to the last records of a pass if virtual_shards does not divide the
- *                              number of records; on_corrupt ("raise"): or "skip"; verify_first (false): each
- *                              file is read twice, the first time to verify all of it; storage ({"compression":
- *                              "auto", "io": "auto"}); options (none): the format's, see docs/formats.md. Reads
- *                              many files at a time, by threads of its own
+ *                              how all parts get the same number of tuples if virtual_shards does not divide
+ *                              the number of records; on_corrupt ("raise"): or "skip"; verify_first (false):
+ *                              each file is read twice, the first time to verify all of it; storage
+ *                              ({"compression": "auto", "io": "auto"}); options (none): the format's, see
+ *                              docs/formats.md. Reads many files at a time, by threads of its own
  * create_file_reader           as open_files. Reads one file, in the calling thread. num_threads, ordered,
  *                              interleave and shuffle_files have no effect here; index, index_dir,
  *                              shuffle_records and virtual_shards are refused

@@ -46,8 +46,8 @@ public:
     // This process, from 0, and the number of processes, of which virtual_shards is a multiple.
     OpenFiles &rank(int rank) { return set("rank", rank); }
     OpenFiles &world(int processes) { return set("world", processes); }
-    // What happens to the last records of a pass if virtual_shards does not divide the number of records: "drop",
-    // "repeat" or "pad".
+    // How all parts get the same number of tuples if virtual_shards does not divide the number of records:
+    // "drop", "repeat" or "pad".
     OpenFiles &even(const std::string &what) { return set("even", what); }
     // What to do about damage: "raise" throws CorruptRecordError, "skip" records it in Reader::stats.
     OpenFiles &on_corrupt(const std::string &what) { return set("on_corrupt", what); }

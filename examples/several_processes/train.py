@@ -1,4 +1,4 @@
-"""Several processes share the records of some files, and go on later in another number.
+"""Several processes share the records of some files. Later, another number of processes goes on.
 
     python train.py
 
@@ -20,7 +20,7 @@ import numpy as np
 
 import pyfeed
 
-BATCH, SHUFFLE = 24, 480  # of all processes together: 48, the number of virtual shards, divides the second number
+BATCH, SHUFFLE = 24, 480  # of all processes together: 48, the number of virtual shards, divides SHUFFLE
 EPOCHS = 2
 
 
@@ -30,7 +30,7 @@ def make_reader(folder: Path, rank: int, world: int) -> pyfeed.Reader:
 
 
 def train(folder: Path, rank: int, world: int, barrier: Any, last_step: int, output: Any) -> None:
-    """Train as one process, until a number of steps of the job, or to the end of the last epoch."""
+    """Train as one process, until step `last_step` of the job, or to the end of the last epoch."""
     reader = make_reader(folder, rank, world)
     checkpoint = folder / "checkpoint.json"
     epoch = step = 0

@@ -299,8 +299,8 @@ def open_files(
         turn. By default 48, which 1, 2, 3, 4, 6, 8, 12, 16, 24 and 48 processes can share.
     even : {"drop", "repeat", "pad"}, optional
         What happens if `virtual_shards` does not divide the number of records, so that some parts have one record
-        more than others. "drop", the default, leaves out one record of these. "repeat" delivers the last record
-        of the others twice. "pad" adds tuples of zeros to them.
+        more than others. "drop", the default, leaves out one record of each longer part. "repeat" delivers the
+        last record of each shorter part twice. "pad" adds a tuple of zeros to each shorter part.
     index : bool
         Whether each file gets an index, which says where its records are. Then ``len(reader)`` is the number of
         records, and ``reader[i]`` reads any of them. An index is a file ``.NAME.pfindex`` beside the file. It is

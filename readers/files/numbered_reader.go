@@ -20,8 +20,8 @@ import (
 // shards, or both. The tuples of a pass are divided into units. Its threads read units, and the consumer takes them in
 // order.
 //
-// Of a permutation, each unit is read by any thread. Of virtual shards in the order of the files, each thread reads its
-// lanes of every unit, so that it reads each of them from front to back. The last of the threads joins the lanes.
+// Of a permutation, each unit is read by any thread. Of virtual shards in the order of the files, each thread reads some
+// of them in every unit, each from front to back. The last of the threads joins them.
 type numberedReader struct {
 	readers.PeekBuffer
 	*fileSet
@@ -61,7 +61,7 @@ type worker struct {
 // oneUnit has what was read of a unit.
 type oneUnit struct {
 	chunk   record.Chunk
-	lanes   []record.Chunk // until they are joined
+	shards  []record.Chunk // until they are joined
 	until   int64          // the number in the pass behind the tuples to be delivered
 	err     error          // behind the chunk
 	missing int            // parts that were not read yet
@@ -71,17 +71,17 @@ type oneUnit struct {
 // release releases what was read.
 func (u *oneUnit) release() {
 	u.chunk.Release()
-	for i := range u.lanes {
-		u.lanes[i].Release()
+	for i := range u.shards {
+		u.shards[i].Release()
 	}
-	*u = oneUnit{chunk: u.chunk, lanes: u.lanes}
+	*u = oneUnit{chunk: u.chunk, shards: u.shards}
 }
 
 const (
-	unitRecords = 256     // at most, if records are permuted
-	unitOfLanes = 8192    // at most, if they are read in lanes: then the parts of a unit are runs of records
-	unitBytes   = 1 << 20 // as far as the mean size of the records tells
-	unitsAhead  = 4       // for each thread
+	unitRecords  = 256     // at most, if records are permuted
+	unitOfShards = 8192    // at most, if virtual shards are read: then the parts of a unit are adjacent records
+	unitBytes    = 1 << 20 // as far as the mean size of the records tells
+	unitsAhead   = 4       // for each thread
 )
 
 func newNumberedReader(c *catalog, set *fileSet, o *Options) (*numberedReader, error) {
@@ -97,7 +97,7 @@ func newNumberedReader(c *catalog, set *fileSet, o *Options) (*numberedReader, e
 	}
 	own := r.shards.Own()
 	if r.seed == nil {
-		r.unit = unitOfLanes
+		r.unit = unitOfShards
 		r.parts = min(r.threads, own)
 		r.threads = r.parts
 	}
@@ -134,7 +134,7 @@ func (r *numberedReader) start() {
 		w := &worker{accessor: newAccessor(r.catalog, r.fileSet, r.threads)}
 		if r.seed == nil {
 			w.part = i
-			w.readLanes((r.shards.Own() + r.parts - 1) / r.parts)
+			w.readShards((r.shards.Own() + r.parts - 1) / r.parts)
 		}
 		r.workers = append(r.workers, w)
 		wait.Go(func() { r.run(w) }, r.fault)
@@ -207,24 +207,24 @@ func (r *numberedReader) beginUnit(number int64) *oneUnit {
 	if unit.missing == 0 {
 		from, until := r.bounds(number)
 		unit.missing, unit.until = r.parts, until
-		if lanes := int(min(int64(r.shards.Own()), until-from)); r.seed == nil && len(unit.lanes) < lanes {
-			unit.lanes = make([]record.Chunk, lanes)
+		if n := int(min(int64(r.shards.Own()), until-from)); r.seed == nil && len(unit.shards) < n {
+			unit.shards = make([]record.Chunk, n)
 		}
 	}
 	return unit
 }
 
-// read reads a thread's part of a unit. If it is the last part, it joins the lanes.
+// read reads a thread's part of a unit. If it is the last part, it joins the virtual shards.
 func (r *numberedReader) read(w *worker, unit *oneUnit, number int64) {
 	from, until := r.bounds(number)
-	order, lanes := r.sequence, unit.lanes
+	order, shards := r.sequence, unit.shards
 	if r.seed != nil {
 		r.unlocked(func() { unit.err = order.readEach(w.accessor, &unit.chunk, from, until) })
 		unit.missing, unit.read = 0, true
 		return
 	}
 	failed, err := until, error(nil)
-	r.unlocked(func() { failed, err = order.readLanes(w.accessor, lanes, from, until, w.part, r.parts) })
+	r.unlocked(func() { failed, err = order.readShards(w.accessor, shards, from, until, w.part, r.parts) })
 	if err != nil && failed < unit.until {
 		unit.until, unit.err = failed, err
 	}
@@ -232,10 +232,10 @@ func (r *numberedReader) read(w *worker, unit *oneUnit, number int64) {
 		return
 	}
 	r.unlocked(func() {
-		lanes := lanes[:min(int64(len(lanes)), until-from)]
-		interleave(lanes, &unit.chunk, int(unit.until-from))
-		for i := range lanes {
-			lanes[i].Release() // behind an error
+		shards := shards[:min(int64(len(shards)), until-from)]
+		interleave(shards, &unit.chunk, int(unit.until-from))
+		for i := range shards {
+			shards[i].Release() // behind an error
 		}
 	})
 	unit.read = true

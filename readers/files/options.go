@@ -25,7 +25,7 @@ type Options struct {
 	VirtualShards  int                     `json:"virtual_shards" absent:"records are not divided" doc:"how many equal parts the records of all files are divided into, the same for all processes of a job; it implies index"`
 	Rank           int                     `json:"rank" doc:"the process among world, with virtual_shards: it reads the parts rank, rank+world, …, one record of each in turn"`
 	World          int                     `json:"world" doc:"the number of processes, which divides virtual_shards"`
-	Even           string                  `json:"even" doc:"drop, repeat or pad: what happens to the last records of a pass if virtual_shards does not divide the number of records"`
+	Even           string                  `json:"even" doc:"drop, repeat or pad: how all parts get the same number of tuples if virtual_shards does not divide the number of records"`
 	OnCorrupt      string                  `json:"on_corrupt" doc:"or \"skip\""`
 	VerifyFirst    bool                    `json:"verify_first" doc:"each file is read twice, the first time to verify all of it"`
 	Storage        storage.Options         `json:"storage"`

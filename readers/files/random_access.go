@@ -16,20 +16,21 @@ import (
 // accessor reads records of many files by their numbers, in any order, by one thread. It keeps some files open.
 type accessor struct {
 	*catalog
-	set   *fileSet
-	limit int                  // files that are open at the same time
-	block int                  // bytes that are read at a time; 0: as many as if a file is read from front to back
-	lanes bool                 // each lane has files of its own
-	open  map[fileOfLane]*file // the open files
-	used  []fileOfLane         // the same; the one that was used last comes last
+	set    *fileSet
+	limit  int                   // files that are open at the same time
+	block  int                   // bytes that are read at a time; 0: as many as if a file is read from front to back
+	shards bool                  // each virtual shard has files of its own
+	open   map[fileOfShard]*file // the open files
+	used   []fileOfShard         // the same; the one that was used last comes last
 
 	mu      sync.Mutex // guards the next fields, for interrupt
 	reading *file
 	stopped bool
 }
 
-// fileOfLane is a file that is opened for a lane: lanes do not share files, so that each can read its own from front to back.
-type fileOfLane struct{ file, lane int }
+// fileOfShard is a file that is opened for a virtual shard. Virtual shards do not share open files, so that each is read from
+// front to back.
+type fileOfShard struct{ file, shard int }
 
 // maxOpenFiles is how many files the accessors of a reader keep open together.
 const maxOpenFiles = 512
@@ -50,28 +51,28 @@ func newAccessor(c *catalog, set *fileSet, of int) *accessor {
 	for n := c.count(); n > 0 && int64(block) < c.bytes/n && block < 1<<20; {
 		block *= 2
 	}
-	return &accessor{catalog: c, set: set, limit: openFiles(of), block: block, open: make(map[fileOfLane]*file)}
+	return &accessor{catalog: c, set: set, limit: openFiles(of), block: block, open: make(map[fileOfShard]*file)}
 }
 
-// readLanes is called before the first read if each of n lanes is read from front to back. They have files of their own,
-// unless they are more than the files that may be open.
-func (a *accessor) readLanes(n int) {
-	if a.lanes = n <= a.limit; a.lanes {
+// readShards is called before the first read if each of n virtual shards is read from front to back. They have files of
+// their own, unless they are more than the files that may be open.
+func (a *accessor) readShards(n int) {
+	if a.shards = n <= a.limit; a.shards {
 		a.block = 0
 	}
 }
 
 // read adds the records of a file from record number i on, at most limit, to a Chunk. It returns how many: at least one,
 // unless there is an error. After an interruption the error is storage.ErrInterrupted.
-func (a *accessor) read(to *record.Chunk, i, limit int64, lane int) (int64, error) {
+func (a *accessor) read(to *record.Chunk, i, limit int64, shard int) (int64, error) {
 	at, err := a.find(i)
 	if err != nil {
 		return 0, err
 	}
 	for {
-		key := fileOfLane{file: at.file}
-		if a.lanes {
-			key.lane = lane
+		key := fileOfShard{file: at.file}
+		if a.shards {
+			key.shard = shard
 		}
 		f, err := a.file(key)
 		if err != nil {
@@ -99,13 +100,13 @@ func (a *accessor) read(to *record.Chunk, i, limit int64, lane int) (int64, erro
 }
 
 // file returns a file, which it may have to open. It then may close another one.
-func (a *accessor) file(i fileOfLane) (*file, error) {
+func (a *accessor) file(i fileOfShard) (*file, error) {
 	if n := len(a.used); n > 0 && a.used[n-1] == i {
 		return a.open[i], nil
 	}
 	f := a.open[i]
 	if f != nil {
-		a.used = slices.DeleteFunc(a.used, func(other fileOfLane) bool { return other == i })
+		a.used = slices.DeleteFunc(a.used, func(other fileOfShard) bool { return other == i })
 		a.used = append(a.used, i)
 		return f, nil
 	}
@@ -121,7 +122,7 @@ func (a *accessor) file(i fileOfLane) (*file, error) {
 }
 
 // closeFile closes a file. It returns an error if the file was written to since it was opened.
-func (a *accessor) closeFile(i fileOfLane) error {
+func (a *accessor) closeFile(i fileOfShard) error {
 	f := a.open[i]
 	var err error
 	if f.records != nil {
@@ -131,7 +132,7 @@ func (a *accessor) closeFile(i fileOfLane) error {
 	}
 	f.close()
 	delete(a.open, i)
-	a.used = slices.DeleteFunc(a.used, func(other fileOfLane) bool { return other == i })
+	a.used = slices.DeleteFunc(a.used, func(other fileOfShard) bool { return other == i })
 	return err
 }
 

@@ -29,8 +29,8 @@ func (d *division) numOwn() int64 {
 //
 // Records have a place in the pass: that of a permutation of all records, or that in the files, one after the other. The
 // places are divided into virtual shards. Those of a permutation take every Total-th place; those of files are runs of
-// places, so that they are read from front to back. A process takes one tuple of each of its virtual shards in turn: each
-// is a lane.
+// places, so that they are read from front to back. A process takes one tuple of each of its own
+// virtual shards in turn.
 type sequence struct {
 	division
 	pass     uint64
@@ -59,7 +59,7 @@ func (d *division) ofPass(shuffleRecords, shuffleFiles *uint64, pass uint64) *se
 	return s
 }
 
-// part is a run of places that a lane takes one after the other.
+// part is some places of a virtual shard that follow each other.
 type part struct {
 	place int64
 	count int64
@@ -129,21 +129,21 @@ func (s *sequence) readEach(a *accessor, to *record.Chunk, from, until int64) er
 	return nil
 }
 
-// readLanes reads tuples from one number to another: those of the lanes of one of several threads. It adds those of each
-// lane to a Chunk; the first Chunk is for the lane of the first tuple. It returns the number behind the tuples that can be
-// delivered, and the error that comes there.
-func (s *sequence) readLanes(a *accessor, to []record.Chunk, from, until int64, thread, threads int) (int64, error) {
+// readShards reads tuples from one number to another: those of the virtual shards of one of several threads. It adds those
+// of each virtual shard to a Chunk; the first Chunk is for the virtual shard of the first tuple. It returns the number
+// behind the tuples that can be delivered, and the error that comes there.
+func (s *sequence) readShards(a *accessor, to []record.Chunk, from, until int64, thread, threads int) (int64, error) {
 	own := int64(s.shards.Own())
 	var failed error
 	for n := range min(own, until-from) {
-		lane := (from + n) % own
-		if int(lane)%threads != thread {
+		shard := (from + n) % own
+		if int(shard)%threads != thread {
 			continue
 		}
 		for i := from + n; i < until; {
-			count, err := s.readPart(a, &to[n], lane, i/own, (until-i+own-1)/own)
+			count, err := s.readPart(a, &to[n], shard, i/own, (until-i+own-1)/own)
 			if i += count * own; err != nil {
-				failed, until = err, i // the tuples of other lanes before this one are delivered
+				failed, until = err, i // the tuples of other shards before this one are delivered
 			}
 		}
 	}
@@ -151,30 +151,30 @@ func (s *sequence) readLanes(a *accessor, to []record.Chunk, from, until int64, 
 }
 
 // interleave moves n tuples: one of each Chunk in turn.
-func interleave(lanes []record.Chunk, to *record.Chunk, n int) {
-	if rounds := n / max(len(lanes), 1); rounds > 0 {
-		from := make([]*record.Chunk, len(lanes))
-		for i := range lanes {
-			from[i] = &lanes[i]
+func interleave(shards []record.Chunk, to *record.Chunk, n int) {
+	if rounds := n / max(len(shards), 1); rounds > 0 {
+		from := make([]*record.Chunk, len(shards))
+		for i := range shards {
+			from[i] = &shards[i]
 		}
 		record.Interleave(from, to, rounds)
-		n -= rounds * len(lanes)
+		n -= rounds * len(shards)
 	}
 	for i := range n {
-		lanes[i].MoveTo(to, 1)
+		shards[i].MoveTo(to, 1)
 	}
 }
 
-// readPart adds tuples of a lane from its k-th on, at most limit, and returns how many.
-func (s *sequence) readPart(a *accessor, to *record.Chunk, lane, k, limit int64) (int64, error) {
-	p := s.part(int64(s.shards.Shard(int(lane))), k, limit)
+// readPart adds tuples of the process's i-th virtual shard, from its k-th on, at most limit, and returns how many.
+func (s *sequence) readPart(a *accessor, to *record.Chunk, i, k, limit int64) (int64, error) {
+	p := s.part(int64(s.shards.Shard(int(i))), k, limit)
 	number, run := s.record(p.place)
 	if !p.zeros {
-		return a.read(to, number, min(run, p.count), int(lane))
+		return a.read(to, number, min(run, p.count), int(i))
 	}
 	var like record.Chunk
 	defer like.Release()
-	n, err := a.read(&like, number, 1, int(lane))
+	n, err := a.read(&like, number, 1, int(i))
 	if err != nil {
 		return n, err
 	}
