@@ -62,7 +62,7 @@ TEST_F(FilesTest, VirtualShards) {
     };
     EXPECT_EQ((Numbers{0, 2, 11, 20, 1, 10, 0, 0}), part(0, 1, "pad"));
     EXPECT_EQ((Numbers{0, 11, 1, 0}), part(0, 2, "pad"));
-    EXPECT_EQ((Numbers{2, 20, 10, 10}), part(1, 2, "repeat"));
+    EXPECT_EQ((Numbers{2, 20, 10, 20}), part(1, 2, "repeat"));
     EXPECT_EQ((Numbers{20}), part(3, 4, "drop"));
     EXPECT_THROW(part(0, 3, "drop"), InvalidArgument);
     EXPECT_THROW(part(0, 1, "none"), InvalidArgument);
