@@ -45,7 +45,8 @@ func gcd(a, b int) int {
 	return a
 }
 
-// MaxVirtualShards is the largest number of virtual shards. A process has a file open for each of its own.
+// MaxVirtualShards is the largest number of virtual shards. A process keeps a file open for each of its own, as far as the
+// limit of open files allows.
 const MaxVirtualShards = 1 << 16
 
 // Own returns the number of virtual shards that the process reads.

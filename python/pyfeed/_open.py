@@ -200,7 +200,7 @@ READ_CHECKS = {
     "io": text,
     "verify_first": flag,
 }
-# A multiple of all numbers of processes that are usual.
+# 1, 2, 3, 4, 6, 8, 12, 16, 24 or 48 processes can share them.
 DEFAULT_VIRTUAL_SHARDS = 48
 
 # Their defaults. The signatures of `open_files` and `layers.open_files` repeat them.

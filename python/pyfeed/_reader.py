@@ -208,6 +208,9 @@ class Reader(_native.Reader):
 
         Raises
         ------
+        InvalidArgument
+            `open_files` has divided the records among processes, and `buffer_size` is not a multiple of the number
+            of virtual shards of this process.
         StateError
             This reader is closed.
 
@@ -251,7 +254,7 @@ class Reader(_native.Reader):
         ------
         InvalidArgument
             `rank` is not less than `world`; or `even` has another value; or the variables of a launcher in the
-            environment are no valid rank and world.
+            environment are no valid rank and world; or `open_files` has divided the records already.
         StateError
             This reader is closed.
 
@@ -299,7 +302,7 @@ class Reader(_native.Reader):
         InvalidArgument
             This reader was not made by `batch`; or `world` does not divide its `batch_size`; or `rank` is not less
             than `world`; or `even` has another value; or the variables of a launcher in the environment are no valid
-            rank and world.
+            rank and world; or `open_files` has divided the records already.
         StateError
             This reader is closed. Reads raise it if batches are also read directly from this reader.
 
@@ -409,7 +412,8 @@ class Reader(_native.Reader):
         Raises
         ------
         InvalidArgument
-            There is no other reader, or one is in another scope.
+            There is no other reader, or one is in another scope, or `open_files` has divided the records of the
+            readers differently among processes.
         StateError
             A reader is closed.
 
@@ -490,6 +494,8 @@ class Reader(_native.Reader):
 
         Raises
         ------
+        InvalidArgument
+            `on_error` is "skip", and `open_files` has divided the records among processes.
         StateError
             This reader is closed.
 

@@ -110,8 +110,16 @@ func (a *accessor) file(i fileOfShard) (*file, error) {
 		a.used = append(a.used, i)
 		return f, nil
 	}
-	if len(a.used) == a.limit {
-		if err := a.closeFile(a.used[0]); err != nil {
+	before := slices.IndexFunc(a.used, func(other fileOfShard) bool { return other.shard == i.shard })
+	switch {
+	case a.shards && before >= 0: // the shard is through with that file
+	case len(a.used) == a.limit:
+		before = 0
+	default:
+		before = -1
+	}
+	if before >= 0 {
+		if err := a.closeFile(a.used[before]); err != nil {
 			return nil, err
 		}
 	}

@@ -67,7 +67,8 @@ type part struct {
 }
 
 // part returns the places of a virtual shard from its k-th on, at most limit. Some shards have one record more than others.
-// It is left out with EvenDrop. Otherwise the others take their last record again, or a record of those if they have none.
+// With EvenDrop, such a shard leaves out one record. With EvenRepeat, each other shard takes its last record again; with
+// EvenPad, zeros like that record. A shard without records takes a record of another shard for this.
 func (s *sequence) part(shard, k, limit int64) part {
 	total := int64(s.shards.Total)
 	whole, left := s.count()/total, s.count()%total

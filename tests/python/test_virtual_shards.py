@@ -401,3 +401,22 @@ def test_a_process_reads_little_more_than_its_records(suffix: str, tmp_path: Pat
     for threads in (1, 2, 8):
         assert read_bytes(rank=0, world=1, num_threads=threads) < 1.1 * size + 8 * block
         assert read_bytes(rank=1, world=4, num_threads=threads) < 1.1 * size / 4 + 2 * 2 * block
+
+
+def test_a_virtual_shard_has_one_open_file(tmp_path: Path) -> None:
+    for i in range(12):
+        np.save(tmp_path / f"{i:02}.npy", np.full((20_000, 16), i))  # more than a block
+    reader = pyfeed.open_npy(tmp_path, rank=0, world=1, virtual_shards=3, io="read", num_threads=2)
+    most = batches = 0
+    for _ in reader.batch(1000):
+        batches += 1
+        links = [path for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+        most = max(most, sum(str(tmp_path) in target for target in map(_target, links)))
+    assert (batches, 1 <= most <= 3) == (240, True)
+
+
+def _target(link: Path) -> str:
+    try:
+        return str(link.readlink())
+    except FileNotFoundError:  # it was closed meanwhile
+        return ""
