@@ -168,11 +168,10 @@ func (h *ReaderHolder) SetState(data []byte, strict bool) error {
 	if err != nil {
 		return err
 	}
-	n, share := saved.N, h.VirtualShards().Share()
-	if n%share != 0 {
-		return pyfeed.Errorf(pyfeed.State, "state: expected a position that the number of processes, %d, divides, found %d tuples", share, n)
+	n, err := h.VirtualShards().OfProcess(saved.N)
+	if err != nil {
+		return err
 	}
-	n /= share
 	h.deferPasses(true)
 	s := Restorer{readers: saved.Readers}
 	err = h.begin(saved.Pass, nil)

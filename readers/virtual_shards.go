@@ -85,6 +85,15 @@ func (v VirtualShards) Share() int64 {
 	return int64(v.World)
 }
 
+// OfProcess returns n tuples of a state, which are those of all processes, as a number of tuples of this one.
+func (v VirtualShards) OfProcess(n int64) (int64, error) {
+	share := v.Share()
+	if n%share != 0 {
+		return 0, pyfeed.Errorf(pyfeed.State, "state: expected a position that the number of processes, %d, divides, found %d tuples", share, n)
+	}
+	return n / share, nil
+}
+
 // String describes them in messages.
 func (v VirtualShards) String() string {
 	if v.Total == 0 {

@@ -586,20 +586,30 @@ func TestStatesOfAShuffleOfAllRecords(t *testing.T) {
 }
 
 // A reset, or the end of the reader, ends threads that wait for room.
-func TestAResetOfAShuffleOfAllRecords(t *testing.T) {
-	readertest.Counted(t)
+func TestAResetOfRecordsByNumber(t *testing.T) {
 	names := store(t, t.TempDir(), ".npy", 30_000)
-	h, err := openIndexed(t, map[string]any{"filenames": names, "shuffle_records": 1, "num_threads": 2})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range 20 {
-		readertest.Steps(t, h, 1+i*50)
-		if err := h.ReInit(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if all := slices.Sorted(slices.Values(passOf(t, h))); !slices.Equal(all, upTo(30_000)) {
-		t.Errorf("expected each of 30,000 numbers once, found %d", len(all))
+	for name, test := range map[string]struct {
+		attributes map[string]any
+		want       []int64 // sorted, of the pass behind 20 resets
+	}{
+		"all records":    {map[string]any{"shuffle_records": 1}, upTo(30_000)},
+		"virtual shards": {map[string]any{"virtual_shards": 6, "rank": 1, "world": 2}, slices.Sorted(slices.Values(everyOf(shardsOf(30_000, 6, "drop", 20), 1, 2)))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			readertest.Counted(t)
+			h, err := openIndexed(t, with(test.attributes, "filenames", names, "num_threads", 2))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range 20 {
+				readertest.Steps(t, h, 1+i*50)
+				if err := h.ReInit(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if found := slices.Sorted(slices.Values(passOf(t, h))); !slices.Equal(found, test.want) {
+				t.Errorf("expected %d records, found %d", len(test.want), len(found))
+			}
+		})
 	}
 }

@@ -210,25 +210,6 @@ func TestVirtualShardsOfManyFiles(t *testing.T) {
 	}
 }
 
-// A reset, or the end of the reader, ends threads that wait for room.
-func TestAResetOfVirtualShards(t *testing.T) {
-	readertest.Counted(t)
-	names := store(t, t.TempDir(), ".npy", 30_000)
-	h, err := openIndexed(t, map[string]any{"filenames": names, "virtual_shards": 6, "rank": 1, "world": 2, "num_threads": 2})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range 20 {
-		readertest.Steps(t, h, 1+i*50)
-		if err := h.ReInit(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if found, want := passOf(t, h), everyOf(shardsOf(30_000, 6, "drop", 20), 1, 2); !slices.Equal(found, want) {
-		t.Errorf("expected %d records, found %d", len(want), len(found))
-	}
-}
-
 func TestVirtualShardsThatAreRefused(t *testing.T) {
 	names := store(t, t.TempDir(), ".npy", 10)
 	for _, test := range []struct {

@@ -244,7 +244,10 @@ func (r *batchReader) Restore(p readers.Position, s *readers.Restorer) (int64, e
 	if _, err := s.At(&is); err != nil {
 		return 0, err
 	}
-	is.Instance /= r.source.VirtualShards().Share()
+	var err error
+	if is.Instance, err = r.source.VirtualShards().OfProcess(is.Instance); err != nil {
+		return 0, err
+	}
 	below, err := r.grid.restore(p, is)
 	if err != nil {
 		return 0, err

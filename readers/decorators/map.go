@@ -413,12 +413,17 @@ func (r *mapReader) find(p readers.Position) mapProgress {
 
 // Restore implements readers.Resumable.
 func (r *mapReader) Restore(p readers.Position, s *readers.Restorer) (int64, error) {
-	share := r.source.VirtualShards().Share()
-	is := mapState{Input: p.N * share, Output: p.N * share}
+	shards := r.source.VirtualShards()
+	is := mapState{Input: p.N * shards.Share(), Output: p.N * shards.Share()}
 	if _, err := s.At(&is); err != nil {
 		return 0, err
 	}
-	is.Before, is.Input, is.Output = is.Before/share, is.Input/share, is.Output/share
+	for _, n := range []*int64{&is.Before, &is.Input, &is.Output} {
+		var err error
+		if *n, err = shards.OfProcess(*n); err != nil {
+			return 0, err
+		}
+	}
 	if is.Output < 0 || is.Output > p.N || is.Input < is.Output || is.Before < 0 || is.Before > is.Input || is.Index < 0 {
 		return 0, pyfeed.Errorf(pyfeed.Invalid, "state: map: expected at most %d results of at least as many tuples, found %d of %d", p.N, is.Output, is.Input)
 	}

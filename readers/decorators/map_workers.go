@@ -71,7 +71,8 @@ func (w *MapWorkers) Skip(ticket uint64, err error) {
 
 // Position returns the number of a ticket's tuple in its pass, from 0. It does not depend on the timing of threads, and is
 // the same after the position of the reader was saved and restored. Above virtual shards, it is the number among the tuples
-// of all processes. If a multi_pass reader is below, the pass is one of the reader below that, numbered over all resets. It is an error of kind State if the ticket is completed or was reset.
+// of all processes. If a multi_pass reader is below, the pass is one of the reader below that, numbered over all resets. It
+// is an error of kind State if the ticket is completed or was reset.
 func (w *MapWorkers) Position(ticket uint64) (readers.Position, error) {
 	p, open := w.reader.positionOf(ticket)
 	if !open {

@@ -167,7 +167,9 @@ func (r *multiPassReader) Restore(p readers.Position, s *readers.Restorer) (ahea
 	if _, err := s.At(&is); err != nil {
 		return 0, err
 	}
-	is.Start /= r.source.VirtualShards().Share()
+	if is.Start, err = r.source.VirtualShards().OfProcess(is.Start); err != nil {
+		return 0, err
+	}
 	if is.Index < 0 || r.passes > 0 && is.Index >= r.passes || is.Start < 0 || is.Start > p.N {
 		return 0, pyfeed.Errorf(pyfeed.Invalid, "state: multi_pass: expected a pass of %d that begins at tuple %d or before, found pass %d, which begins at tuple %d",
 			r.passes, p.N, is.Index, is.Start)

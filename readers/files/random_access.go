@@ -223,7 +223,7 @@ func (l *lookups) at(c *catalog, set *fileSet, i int64) (*pyfeed.Tuple, error) {
 	}
 	start := trace.Begin()
 	var chunk record.Chunk
-	_, err := l.accessor.read(&chunk, i, 1, 0) // nobody interrupts it
+	_, err := l.accessor.read(&chunk, i, 1, 0) // without a way to interrupt it
 	trace.Since(0, trace.Read, "record", start)
 	if err != nil {
 		return nil, err

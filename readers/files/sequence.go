@@ -59,24 +59,24 @@ func (d *division) ofPass(shuffleRecords, shuffleFiles *uint64, pass uint64) *se
 	return s
 }
 
-// part is some places of a virtual shard that follow each other.
-type part struct {
-	place int64
+// places are some places of a virtual shard that follow each other.
+type places struct {
+	first int64
 	count int64
 	zeros bool // it is one place, and a tuple of zeros like its record is taken
 }
 
-// part returns the places of a virtual shard from its k-th on, at most limit. Some shards have one record more than others.
+// placesOf returns the places of a virtual shard from its k-th on, at most limit. Some shards have one record more than others.
 // With EvenDrop, such a shard leaves out one record. With EvenRepeat, each other shard takes its last record again; with
 // EvenPad, zeros like that record. A shard without records takes a record of another shard for this.
-func (s *sequence) part(shard, k, limit int64) part {
+func (s *sequence) placesOf(shard, k, limit int64) places {
 	total := int64(s.shards.Total)
 	whole, left := s.count()/total, s.count()%total
 	length := whole
 	if shard < left {
 		length++
 	}
-	p := part{count: min(limit, length-k)}
+	p := places{count: min(limit, length-k)}
 	if p.count <= 0 {
 		p.count, p.zeros = 1, s.even == readers.EvenPad
 		if k = length - 1; length == 0 {
@@ -84,7 +84,7 @@ func (s *sequence) part(shard, k, limit int64) part {
 		}
 	}
 	if s.permuted != nil {
-		p.place, p.count = k*total+shard, 1
+		p.first, p.count = k*total+shard, 1
 		return p
 	}
 	if shard < left && s.even == readers.EvenDrop {
@@ -96,7 +96,7 @@ func (s *sequence) part(shard, k, limit int64) part {
 			p.count = min(p.count, leftOut-k)
 		}
 	}
-	p.place = shard*whole + min(shard, left) + k
+	p.first = shard*whole + min(shard, left) + k
 	return p
 }
 
@@ -123,7 +123,7 @@ func (s *sequence) record(place int64) (number, run int64) {
 func (s *sequence) readEach(a *accessor, to *record.Chunk, from, until int64) error {
 	own := int64(s.shards.Own())
 	for i := from; i < until; i++ {
-		if _, err := s.readPart(a, to, i%own, i/own, 1); err != nil {
+		if _, err := s.readNext(a, to, i%own, i/own, 1); err != nil {
 			return err
 		}
 	}
@@ -142,7 +142,7 @@ func (s *sequence) readShards(a *accessor, to []record.Chunk, from, until int64,
 			continue
 		}
 		for i := from + n; i < until; {
-			count, err := s.readPart(a, &to[n], shard, i/own, (until-i+own-1)/own)
+			count, err := s.readNext(a, &to[n], shard, i/own, (until-i+own-1)/own)
 			if i += count * own; err != nil {
 				failed, until = err, i // the tuples of other shards before this one are delivered
 			}
@@ -153,7 +153,7 @@ func (s *sequence) readShards(a *accessor, to []record.Chunk, from, until int64,
 
 // interleave moves n tuples: one of each Chunk in turn.
 func interleave(shards []record.Chunk, to *record.Chunk, n int) {
-	if rounds := n / max(len(shards), 1); rounds > 0 {
+	if rounds := n / len(shards); rounds > 0 {
 		from := make([]*record.Chunk, len(shards))
 		for i := range shards {
 			from[i] = &shards[i]
@@ -166,10 +166,10 @@ func interleave(shards []record.Chunk, to *record.Chunk, n int) {
 	}
 }
 
-// readPart adds tuples of the process's i-th virtual shard, from its k-th on, at most limit, and returns how many.
-func (s *sequence) readPart(a *accessor, to *record.Chunk, i, k, limit int64) (int64, error) {
-	p := s.part(int64(s.shards.Shard(int(i))), k, limit)
-	number, run := s.record(p.place)
+// readNext adds tuples of the process's i-th virtual shard, from its k-th on, at most limit, and returns how many.
+func (s *sequence) readNext(a *accessor, to *record.Chunk, i, k, limit int64) (int64, error) {
+	p := s.placesOf(int64(s.shards.Shard(int(i))), k, limit)
+	number, run := s.record(p.first)
 	if !p.zeros {
 		return a.read(to, number, min(run, p.count), int(i))
 	}
