@@ -1,11 +1,13 @@
 package main
 
+// #include <stdlib.h>
 // #include <string.h>
 // #include "internal.h"
 import "C"
 
 import (
 	"encoding/json"
+	"sync"
 	"unsafe"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
@@ -60,6 +62,24 @@ func setJSON(v any, out **C.char) error {
 	return e
 }
 
+var lastingStrings sync.Map // from string to *C.char
+
+// lastingString returns a C string that is never freed, the same one for the same text; NULL if s is empty.
+func lastingString(s string) *C.char {
+	if s == "" {
+		return nil
+	}
+	if found, is := lastingStrings.Load(s); is {
+		return found.(*C.char)
+	}
+	text := C.CString(s)
+	found, is := lastingStrings.LoadOrStore(s, text)
+	if is {
+		C.free(unsafe.Pointer(text))
+	}
+	return found.(*C.char)
+}
+
 func parseSlots(specs *C.pf_slot_spec, n C.uint32_t) []pyfeed.Slot {
 	slots := make([]pyfeed.Slot, n)
 	for i := range slots {
@@ -68,6 +88,9 @@ func parseSlots(specs *C.pf_slot_spec, n C.uint32_t) []pyfeed.Slot {
 			DType:     pyfeed.DType(in.dtype),
 			Dims:      unsafe.Slice((*int64)(in.dims), in.rank),
 			LoDLevels: int(in.lod_levels),
+		}
+		if uintptr(in.size) >= unsafe.Offsetof(in.name)+unsafe.Sizeof(in.name) && in.name != nil {
+			slots[i].Name = C.GoString(in.name)
 		}
 	}
 	return slots

@@ -57,6 +57,13 @@ pf_status pf_writer_create(const char *filename, const char *format, const char 
     return pfgo_writer_create((char *)filename, (char *)format, (char *)attributes, writer, err);
 }
 
+pf_status pf_writer_set_names(pf_handle writer, const char *const *names, uint32_t num_names, pf_error *err) {
+    CHECK_ALIVE(err);
+    if (num_names > 0) REQUIRE_POINTER(names, err);
+    for (uint32_t i = 0; i < num_names; i++) REQUIRE_POINTER(names[i], err);
+    return pfgo_writer_set_names(writer, (char **)names, num_names, err);
+}
+
 pf_status pf_writer_write(pf_handle writer, const pf_tensor *tensors, uint32_t num_tensors, pf_error *err) {
     CHECK_ALIVE(err);
     REQUIRE_TENSORS(tensors, num_tensors, 1, err);

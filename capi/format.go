@@ -122,6 +122,18 @@ func pfgo_writer_create(filename, format, attributes *C.char, out *C.pf_handle, 
 	return C.PF_OK
 }
 
+//export pfgo_writer_set_names
+func pfgo_writer_set_names(h C.pf_handle, names **C.char, n C.uint32_t, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	w, e := lookup[*writer](h)
+	if e != nil {
+		return setError(e, err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return setError(w.SetNames(goStrings(names, n)), err)
+}
+
 //export pfgo_writer_write
 func pfgo_writer_write(h C.pf_handle, tensors *C.pf_tensor, n C.uint32_t, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)

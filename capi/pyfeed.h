@@ -455,18 +455,19 @@ PF_API pf_status pf_var_get_reader(pf_handle var, pf_handle *reader, pf_error *e
 
 /* ---- The queue --------------------------------------------------------------------------- */
 
-/** What one slot of a tuple must look like: its dtype, dimensions and LoD levels. \since 0.1 */
+/** What one slot of a tuple must look like: its dtype, dimensions and LoD levels; and its name. \since 0.1 */
 typedef struct pf_slot_spec {
     uint32_t size; /* also the step from one to the next in an array */
     pf_dtype dtype;
     int32_t rank;
     uint32_t lod_levels;
     const int64_t *dims; /* -1 matches any size; a first dimension of -1 is the batch dimension */
+    const char *name;    /* UTF-8; NULL: none */
 } pf_slot_spec;
 /** \since 0.1 */
 #define PF_SLOT_SPEC_SIZE_V1 24
 /** \since 0.1 */
-#define PF_SLOT_SPEC_INIT {sizeof(pf_slot_spec), PF_DTYPE_ANY, 0, 0, NULL}
+#define PF_SLOT_SPEC_INIT {sizeof(pf_slot_spec), PF_DTYPE_ANY, 0, 0, NULL, NULL}
 
 /** How a queue is made. \since 0.1 */
 typedef struct pf_queue_options {
@@ -612,7 +613,8 @@ typedef struct pf_queue_info {
 PF_API pf_status pf_queue_stats(pf_handle queue, pf_queue_info *out, pf_error *err);
 
 /** What slot number `slot` must look like. The dtype is the one that the first tuple has decided. The call writes the
- * dimensions to `dims`, an array of PF_MAX_RANK numbers of the caller, and points out->dims to it. \since 0.1 */
+ * dimensions to `dims`, an array of PF_MAX_RANK numbers of the caller, and points out->dims to it. out->name stays
+ * valid until the process ends. \since 0.1 */
 PF_API pf_status pf_queue_slot(pf_handle queue, uint32_t slot, pf_slot_spec *out, int64_t *dims,
                                pf_error *err);
 
@@ -856,6 +858,10 @@ PF_API pf_status pf_format_wait(pf_handle format, const pf_wait *wait, pf_handle
  * \since 0.1 */
 PF_API pf_status pf_writer_create(const char *filename, const char *format, const char *attributes,
                                   pf_handle *writer, pf_error *err);
+/** Gives the slots names, before the first tuple. A format that stores no names ignores them. PF_STATE after a tuple was
+ * written, and if the attributes of the writer have slots or names. \since 0.1 */
+PF_API pf_status pf_writer_set_names(pf_handle writer, const char *const *names, uint32_t num_names,
+                                     pf_error *err);
 /** Adds a tuple. After an error nothing more can be written. Waits for the disk, and for other threads that use the
  * writer. \since 0.1 */
 PF_API pf_status pf_writer_write(pf_handle writer, const pf_tensor *tensors, uint32_t num_tensors,

@@ -164,5 +164,8 @@ pf_status pf_queue_slot(pf_handle queue, uint32_t slot, pf_slot_spec *out, int64
     CHECK_ALIVE(err);
     REQUIRE_STRUCT(out, err);
     REQUIRE_POINTER(dims, err);
-    return pfgo_queue_slot(queue, slot, out, dims, err);
+    pf_slot_spec spec = PF_SLOT_SPEC_INIT;
+    pf_status status = pfgo_queue_slot(queue, slot, &spec, dims, err);
+    if (!status) pfi_copy_struct(out, &spec);
+    return status;
 }

@@ -422,5 +422,6 @@ func pfgo_queue_slot(h C.pf_handle, i C.uint32_t, out *C.pf_slot_spec, dims *C.i
 	out.lod_levels = C.uint32_t(slot.LoDLevels)
 	out.dims = dims
 	copy(unsafe.Slice((*int64)(dims), len(slot.Dims)), slot.Dims)
+	out.name = lastingString(slot.Name)
 	return C.PF_OK
 }

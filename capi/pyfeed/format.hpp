@@ -65,6 +65,16 @@ public:
     Writer(const Writer &) = delete;
     Writer &operator=(const Writer &) = delete;
 
+    // Gives the slots names, before the first tuple. A format that stores no names ignores them. Throws
+    // StateError after a tuple was written, and if the options have slots or names.
+    void set_names(const std::vector<std::string> &names) const {
+        std::vector<const char *> texts;
+        texts.reserve(names.size());
+        for (const std::string &name : names) texts.push_back(name.c_str());
+        detail::Call call;
+        call.check(
+            pf_writer_set_names(handle(), texts.data(), static_cast<uint32_t>(texts.size()), call.err()));
+    }
     // Adds a tuple of tensors, strided or not. After an error nothing more can be written. Waits for the
     // disk.
     void write(const Tensors &tensors) const {

@@ -197,7 +197,7 @@ public:
         int64_t dims[PF_MAX_RANK];
         call.check(pf_queue_slot(handle(), index, &spec, dims, call.err()));
         return {Shape(spec.dims, static_cast<size_t>(spec.rank)), static_cast<DType>(spec.dtype),
-                spec.lod_levels};
+                spec.lod_levels, spec.name ? spec.name : ""};
     }
 
     pf_handle handle() const noexcept { return handle_.get(); }

@@ -148,6 +148,7 @@ public:
             spec.rank = static_cast<int32_t>(slot.shape.rank());
             spec.lod_levels = slot.lod_levels;
             spec.dims = slot.shape.data();
+            if (!slot.name.empty()) spec.name = slot.name.c_str();
             slots.push_back(spec);
         }
         pf_queue_options raw = PF_QUEUE_OPTIONS_INIT;

@@ -270,7 +270,7 @@ struct SlotSpec {
     Shape shape{};
     DType dtype = DType::any;
     uint32_t lod_levels = 0;
-    std::string name{};  // of a slot of a file, such as a column; queues have no names
+    std::string name{};  // such as that of a column of a file; may be empty
 };
 
 }  // namespace pyfeed

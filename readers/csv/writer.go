@@ -17,7 +17,8 @@ import (
 // create creates a file for writing. The first tuple decides what the slots leave open.
 func (f format) create(path string, c *record.Config) (record.Writer, error) {
 	o := record.OptionsFrom[Options](c)
-	w := &writer{tag: f.tag, names: c.Names, header: o.Header == nil || *o.Header}
+	w := &writer{tag: f.tag, header: o.Header == nil || *o.Header}
+	w.Names = c.Names
 	w.Encode, w.Finish = w.encode, w.begin
 	var err error
 	if w.dialect, err = f.dialect(o); err != nil {
@@ -50,7 +51,6 @@ type writer struct {
 	dialect
 	tag     string
 	header  bool
-	names   []string
 	slots   []pyfeed.Slot // nil: the first tuple decides
 	columns int
 	begun   bool // the header was written, if there is one
@@ -110,8 +110,8 @@ func (w *writer) begin() error {
 	w.begun = true
 	for i, s := range w.slots {
 		name := fmt.Sprintf("slot%d", i)
-		if i < len(w.names) && w.names[i] != "" {
-			name = w.names[i]
+		if i < len(w.Names) && w.Names[i] != "" {
+			name = w.Names[i]
 		}
 		n, _ := take(s)
 		for k := range n {

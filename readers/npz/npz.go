@@ -50,21 +50,27 @@ func resolveOptions(c *record.Config) (s settings, err error) {
 	default:
 		return s, pyfeed.Errorf(pyfeed.Invalid, "compression: expected none or deflate, found %q", o.Compression)
 	}
-	if s.names = o.Arrays; s.names == nil && len(c.Names) > 0 && !slices.Contains(c.Names, "") {
-		s.names, s.namesAreSlots = c.Names, true
+	s.names = o.Arrays
+	return s, s.useNames(c.Names)
+}
+
+// useNames takes the names of the slots, if they all have one, for names of the arrays that are not given.
+func (s *settings) useNames(ofSlots []string) error {
+	if s.names == nil && len(ofSlots) > 0 && !slices.Contains(ofSlots, "") {
+		s.names, s.namesAreSlots = ofSlots, true
 	}
 	if s.names != nil && len(s.names) == 0 {
-		return s, pyfeed.Errorf(pyfeed.Invalid, "arrays: expected at least 1 name, found 0")
+		return pyfeed.Errorf(pyfeed.Invalid, "arrays: expected at least 1 name, found 0")
 	}
 	for i, name := range s.names {
 		if name == "" || len(name) > longestName || strings.Contains(name, "\x00") {
-			return s, pyfeed.Errorf(pyfeed.Invalid, "arrays: expected names of 1 to %d bytes, found one of %d", longestName, len(name))
+			return pyfeed.Errorf(pyfeed.Invalid, "arrays: expected names of 1 to %d bytes, found one of %d", longestName, len(name))
 		}
 		if slices.Contains(s.names[:i], name) {
-			return s, pyfeed.Errorf(pyfeed.Invalid, "arrays: expected each name once, found %q twice", name)
+			return pyfeed.Errorf(pyfeed.Invalid, "arrays: expected each name once, found %q twice", name)
 		}
 	}
-	return s, nil
+	return nil
 }
 
 const (

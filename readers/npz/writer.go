@@ -64,6 +64,9 @@ type column struct {
 
 // begin makes the columns.
 func (w *writer) begin(n int) error {
+	if err := w.useNames(w.Names); err != nil {
+		return err
+	}
 	if w.names != nil && len(w.names) != n {
 		return pyfeed.Errorf(pyfeed.Slots, "slots: expected %d, because as many arrays are named, found %d", len(w.names), n)
 	}

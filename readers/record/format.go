@@ -158,6 +158,9 @@ type Writer interface {
 	Write(t *pyfeed.Tuple) error
 	// Close completes the file. Until then, no file of its name exists, or the previous one does.
 	Close() error
+	// SetNames gives the slots names before the first tuple is written. A format that stores no names ignores them. It is an
+	// error of kind State after a tuple was written, and if the writer was created with slots or names.
+	SetNames(names []string) error
 	// Abort removes what was written; after Close it does nothing.
 	Abort()
 }

@@ -12,12 +12,15 @@ type FileWriter struct {
 	Sink *storage.Sink
 	// Spec is what all tuples must look like; nil: tuples are not checked.
 	Spec *pyfeed.Spec
+	// Names are those of the slots, or empty. They do not change after the first call of Encode.
+	Names []string
 	// Encode writes a tuple that has passed the check against Spec. It is not called after an error.
 	Encode func(t *pyfeed.Tuple) error
 	// Finish writes the data after the last tuple, and overwrites headers that depend on all tuples; nil: there is
 	// nothing to write. It is not called after an error.
 	Finish func() error
 
+	written bool  // Encode was called
 	failure error // of a Write, after which the file lacks a tuple, or of a writer that is closed
 }
 
@@ -27,12 +30,25 @@ func (w *FileWriter) Write(t *pyfeed.Tuple) error {
 		w.failure = w.Spec.Check(t)
 	}
 	if w.failure == nil {
+		w.written = true
 		w.failure = w.Encode(t)
 	}
 	if w.failure == nil { // the tuple's file may have become shorter while Encode read from it
 		w.failure = t.CheckTruncated()
 	}
 	return w.failure
+}
+
+// SetNames implements [Writer].
+func (w *FileWriter) SetNames(names []string) error {
+	switch {
+	case w.failure != nil:
+		return w.failure
+	case w.written || w.Spec != nil || len(w.Names) > 0:
+		return pyfeed.Errorf(pyfeed.State, "names: expected a writer without slots, names and tuples, found one that has some")
+	}
+	w.Names = names
+	return nil
 }
 
 // Close implements [Writer]. It aborts the file if a Write failed.

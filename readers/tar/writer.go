@@ -21,8 +21,8 @@ const recordSize = 20 * blockSize
 // same bytes: members have no owner and no time.
 type writer struct {
 	record.FileWriter
-	plan   *plan
-	keys   int // the slot of the key; -1: keys are numbers
+	plan   *plan // nil: the first tuple decides
+	keys   int   // the slot of the key; -1: keys are numbers
 	number int64
 	key    []byte
 	name   []byte
@@ -36,32 +36,15 @@ func Create(path string, c *record.Config) (record.Writer, error) {
 	if err != nil {
 		return nil, err
 	}
+	w := &writer{keys: -1}
+	w.Encode, w.Finish, w.Names = w.encode, w.finish, c.Names
 	fields := o.Fields
 	if fields == nil {
-		if fields = fieldsOfNames(c.Names); fields == nil {
-			return nil, pyfeed.Errorf(pyfeed.Invalid, "slots: expected a name for each, its members' extension, such as jpg, npy or cls, or fields")
-		}
+		fields = fieldsOfNames(c.Names)
 	}
-	w := &writer{keys: -1}
-	w.Encode, w.Finish = w.encode, w.finish
-	if w.plan, err = newPlan(fields, c.Slots); err != nil {
-		return nil, err
-	}
-	if w.plan.members == 0 {
-		return nil, pyfeed.Errorf(pyfeed.Invalid, "fields: expected one that is a member, found the key only")
-	}
-	w.dtypes = make([]pyfeed.DType, len(w.plan.fields))
-	for i, f := range w.plan.fields {
-		if f.kind == keyKind {
-			w.keys = i
-		}
-		if f.path != nil {
-			return nil, pyfeed.SlotErrorf(pyfeed.Invalid, i, "path: expected none for writing: a member is one number")
-		}
-		for j := range w.plan.fields[:i] {
-			if w.plan.fields[j].ext == f.ext {
-				return nil, pyfeed.SlotErrorf(pyfeed.Invalid, i, "name: expected another extension than slot %d has, found .%s", j, f.ext)
-			}
+	if fields != nil || c.Slots != nil || len(c.Names) > 0 {
+		if err := w.begin(fields, c.Slots); err != nil {
+			return nil, err
 		}
 	}
 	if c.Slots != nil {
@@ -75,7 +58,40 @@ func Create(path string, c *record.Config) (record.Writer, error) {
 	return w, nil
 }
 
+// begin decides the members of an instance.
+func (w *writer) begin(fields []Field, slots []pyfeed.Slot) (err error) {
+	if fields == nil {
+		return pyfeed.Errorf(pyfeed.Invalid, "slots: expected a name for each, its members' extension, such as jpg, npy or cls, or fields")
+	}
+	if w.plan, err = newPlan(fields, slots); err != nil {
+		return err
+	}
+	if w.plan.members == 0 {
+		return pyfeed.Errorf(pyfeed.Invalid, "fields: expected one that is a member, found the key only")
+	}
+	w.dtypes = make([]pyfeed.DType, len(w.plan.fields))
+	for i, f := range w.plan.fields {
+		if f.kind == keyKind {
+			w.keys = i
+		}
+		if f.path != nil {
+			return pyfeed.SlotErrorf(pyfeed.Invalid, i, "path: expected none for writing: a member is one number")
+		}
+		for j := range w.plan.fields[:i] {
+			if w.plan.fields[j].ext == f.ext {
+				return pyfeed.SlotErrorf(pyfeed.Invalid, i, "name: expected another extension than slot %d has, found .%s", j, f.ext)
+			}
+		}
+	}
+	return nil
+}
+
 func (w *writer) encode(t *pyfeed.Tuple) error {
+	if w.plan == nil {
+		if err := w.begin(fieldsOfNames(w.Names), nil); err != nil {
+			return err
+		}
+	}
 	if err := w.check(t); err != nil {
 		return err
 	}

@@ -173,7 +173,7 @@ func TestWriterRefuses(t *testing.T) {
 		want   string
 		kind   pyfeed.Kind
 	}{
-		"no names":      {record.Config{}, nil, "expected a name for each", pyfeed.Invalid},
+		"no names":      {record.Config{}, [][]pyfeed.LoDTensor{{slot("a")}}, "expected a name for each", pyfeed.Invalid},
 		"an empty name": {record.Config{Names: []string{"jpg", ""}}, nil, "expected a name for each", pyfeed.Invalid},
 		"key only":      {record.Config{Names: []string{"__key__"}}, nil, "found the key only", pyfeed.Invalid},
 		"a path":        {record.Config{Options: &Options{Fields: []Field{{Name: "json", Path: []string{"a"}}}}}, nil, "path: expected none for writing", pyfeed.Invalid},

@@ -30,7 +30,8 @@ func Create(path string, c *record.Config) (record.Writer, error) {
 	default: // other readers of the format support nothing else
 		return nil, pyfeed.Errorf(pyfeed.Invalid, "compression: expected none, gzip or zlib, found %q", compression)
 	}
-	w := &writer{names: c.Names, written: make(map[string][]byte)}
+	w := &writer{written: make(map[string][]byte)}
+	w.Names = c.Names
 	w.Encode = w.encode
 	switch {
 	case o.Features != nil:
@@ -49,8 +50,7 @@ func Create(path string, c *record.Config) (record.Writer, error) {
 
 type writer struct {
 	record.FileWriter
-	names []string
-	plan  *plan // nil if the only slot is the record
+	plan *plan // nil if the only slot is the record
 
 	head    [headerSize]byte
 	entries []byte            // of the Example's map of features
@@ -65,17 +65,17 @@ func (w *writer) derive(all []pyfeed.Slot) error {
 		return err
 	}
 	if len(all) == 1 && all[0].DType == pyfeed.Uint8 && len(all[0].Dims) == 1 && all[0].LoDLevels <= 1 &&
-		(len(w.names) == 0 || w.names[0] == "" || w.names[0] == recordName) {
+		(len(w.Names) == 0 || w.Names[0] == "" || w.Names[0] == recordName) {
 		s := all[0]
 		s.Dims = pyfeed.Dims{-1}
 		return w.expect([]pyfeed.Slot{s})
 	}
 	var features []Feature
 	for i, s := range all {
-		if i >= len(w.names) || w.names[i] == "" {
+		if i >= len(w.Names) || w.Names[i] == "" {
 			return pyfeed.SlotErrorf(pyfeed.Invalid, i, "expected a name for the feature, found none: give names, features, or one slot of bytes")
 		}
-		f := Feature{Name: w.names[i], Kind: "fixed", DType: s.DType.String(), Shape: Shape(s.Dims)}
+		f := Feature{Name: w.Names[i], Kind: "fixed", DType: s.DType.String(), Shape: Shape(s.Dims)}
 		switch {
 		case s.DType == pyfeed.Uint8 && s.LoDLevels > 0 && len(s.Dims) == 1:
 			f.DType, f.Shape = "bytes", nil

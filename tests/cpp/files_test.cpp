@@ -652,6 +652,29 @@ TEST_F(WriterTest, OneThatIsNotClosedLeavesNothing) {
     EXPECT_EQ(range(0, 3), all({path("a.raw")}));
 }
 
+TEST_F(WriterTest, NamesCanBeGivenBeforeTheFirstTuple) {
+    const int64_t n = 5;
+    {
+        const Writer writer(path("a.csv"));
+        writer.set_names({"x", "y"});
+        EXPECT_ERROR(StateError, -1, writer.set_names({"z"}), "names: expected a writer without");
+        writer.write({view(&n, {}), view(&n, {})});
+        writer.close();
+    }
+    std::ifstream file(path("a.csv"));
+    EXPECT_EQ("x,y\n5,5\n", std::string(std::istreambuf_iterator<char>(file), {}));
+    const Writer named(path("b.csv"), WriterOptions().slots({{{}, DType::int64, 0, "n"}}));
+    EXPECT_ERROR(StateError, -1, named.set_names({"z"}), "names");
+    const Writer written(path("c.csv"));
+    written.write({view(&n, {})});
+    EXPECT_ERROR(StateError, -1, written.set_names({"z"}), "names");
+    const Writer array(path("d.npy")); /* a format that stores no names */
+    array.set_names({"x"});
+    array.write({view(&n, {})});
+    array.close();
+    EXPECT_TRUE(std::filesystem::exists(path("d.npy")));
+}
+
 TEST_F(WriterTest, AnOldFileStaysUntilTheNewOneIsWhole) {
     const Reader old = read_numbers("a", range(0, 3));
     EXPECT_EQ(0, next_number(old));

@@ -145,6 +145,7 @@ void every_function(std::string &wrong, pf_handle scope, pf_handle var, pf_handl
     FORKED(pf_format_register("forked", outs, 1, nullptr, &handle, &err));
     FORKED(pf_format_wait(format, nullptr, &handle, &path, &text, &err));
     FORKED(pf_writer_create("x.raw", nullptr, nullptr, &handle, &err));
+    FORKED(pf_writer_set_names(writer, outs, 1, &err));
     FORKED(pf_writer_write(writer, &tensor, 1, &err));
     FORKED(pf_writer_close(writer, &err));
     FORKED(pf_staging_create({PF_CPU, 0}, 2, 0, &handle, &err));

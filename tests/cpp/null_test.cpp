@@ -147,6 +147,9 @@ TEST_F(Null, EveryFunction) {
     REFUSED(pf_format_wait(r, nullptr, &handle, &path, nullptr, &err), "options");
     REFUSED(pf_writer_create(nullptr, nullptr, nullptr, &handle, &err), "filename");
     REFUSED(pf_writer_create("null.raw", nullptr, nullptr, nullptr, &err), "writer");
+    REFUSED(pf_writer_set_names(r, nullptr, 1, &err), "names");
+    const char *one_of_two[] = {"x", nullptr};
+    REFUSED(pf_writer_set_names(r, one_of_two, 2, &err), "names[i]");
     REFUSED(pf_writer_write(r, nullptr, 1, &err), "tensors");
 
     EXPECT_EQ(0u, queue.stats().num_tuples);

@@ -18,6 +18,17 @@ TEST_F(QueueTest, FirstInFirstOut) {
     EXPECT_TRUE(queue.is_empty());
 }
 
+TEST_F(QueueTest, SlotsHaveNames) {
+    QueueOptions options;
+    options.capacity = 1;
+    options.slots = {{{2}, DType::float32, 0, "image"}, {{}, DType::any}};
+    const Queue queue = QueueHolder(scope.var("named")).init_once(options);
+    EXPECT_EQ("image", queue.slot(0).name);
+    EXPECT_EQ("", queue.slot(1).name);
+    EXPECT_NE(std::string::npos,
+              create_py_array_reader(scope, "named_reader", "named").stats().find("\"name\":\"image\""));
+}
+
 TEST_F(QueueTest, OrderHoldsWhileTheRingTurns) {
     const Queue queue = numbers(7);
     int64_t in = 0, out = 0;

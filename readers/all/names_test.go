@@ -1,0 +1,50 @@
+package all_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/readers/files"
+)
+
+// The formats that store names take those that a writer gets before its first tuple.
+func TestNamesBeforeTheFirstTuple(t *testing.T) {
+	for _, format := range []string{"csv", "npz", "tar", "tfrecord"} {
+		t.Run(format, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "a."+format)
+			w, err := files.CreateWriter(path, "", nil)
+			if err == nil {
+				err = w.SetNames([]string{"npy", "b.npy"})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			one := pyfeed.Tuple{Slots: make([]pyfeed.LoDTensor, 2)}
+			for i := range one.Slots {
+				one.Slots[i].DType, one.Slots[i].Data = pyfeed.Int64, []byte{byte(i), 0, 0, 0, 0, 0, 0, 0}
+			}
+			if err = w.Write(&one); err != nil {
+				t.Fatal(err)
+			}
+			refused, is := w.SetNames([]string{"x", "y"}).(*pyfeed.Error)
+			if !is || refused.Kind != pyfeed.State {
+				t.Errorf("after a tuple: expected an error of kind State, found %v", refused)
+			}
+			if err = w.Close(); err != nil {
+				t.Fatal(err)
+			}
+			options := ""
+			if format == "tfrecord" {
+				options = `, "options": {"features": [{"name": "npy", "dtype": "int64"}, {"name": "b.npy", "dtype": "int64"}]}`
+			}
+			spec := build(t, fmt.Sprintf(`"filenames": [%q]%s`, path, options), nil).Spec()
+			for i, name := range []string{"npy", "b.npy"} {
+				if found := spec.Slot(i).Name; found != name {
+					t.Errorf("slot %d: expected the name %q, found %q", i, name, found)
+				}
+			}
+		})
+	}
+}
