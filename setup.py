@@ -123,6 +123,7 @@ setup(
                 "python/native/arrays.c",
                 "python/native/interpreter.c",
                 "python/native/signals.c",
+                "python/native/structure.c",
                 "capi/gather.c",
                 "capi/info.c",
             ],

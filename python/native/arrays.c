@@ -1,5 +1,6 @@
 /* Arrays that are arguments: NumPy arrays, and, by way of NumPy, objects with the buffer protocol or
- * __array_interface__. DLPack is read here, since NumPy refuses its bfloat16. */
+ * __array_interface__. DLPack is read here, since NumPy refuses its bfloat16. Python's numbers, text and bytes take the
+ * dtype of their slot. */
 #include <stdatomic.h>
 #include <string.h>
 
@@ -231,7 +232,14 @@ static int has(PyObject *object, const char *name) {
     return attribute != NULL;
 }
 
-static int read_array(incoming *in, Py_ssize_t i, PyObject *object);
+static int read_array(incoming *in, Py_ssize_t i, PyObject *object, const expected *e);
+
+/* Makes room for the levels of all slots. Returns -1 without memory. */
+static int reserve_lod(incoming *in) {
+    if (!in->lod) in->lod = PyMem_Calloc((size_t)in->count, sizeof *in->lod);
+    if (!in->lod) PyErr_NoMemory();
+    return in->lod ? 0 : -1;
+}
 
 static int read_lod_tensor(incoming *in, Py_ssize_t i, PyObject *object) {
     PyObject *lod = PyObject_GetAttrString(object, "lod");
@@ -245,10 +253,7 @@ static int read_lod_tensor(incoming *in, Py_ssize_t i, PyObject *object) {
                     PF_MAX_LOD_LEVELS, n);
         return -1;
     }
-    if (!in->lod && !(in->lod = PyMem_Calloc((size_t)in->count, sizeof *in->lod))) {
-        PyErr_NoMemory();
-        return -1;
-    }
+    if (reserve_lod(in) < 0) return -1;
     for (Py_ssize_t j = 0; j < n; j++) {
         PyObject *level = PyTuple_GetItem(levels, j);
         if (!PyArray_Check(level) || PyArray_TYPE((PyArrayObject *)level) != NPY_INT64 ||
@@ -267,7 +272,7 @@ static int read_lod_tensor(incoming *in, Py_ssize_t i, PyObject *object) {
                     "slot %zd: data: expected an array in the LoDTensor, found another LoDTensor", i);
         r = -1;
     } else if (r == 0) {
-        r = read_array(in, i, data);
+        r = read_array(in, i, data, NULL); /* text gets no level beside those of the LoDTensor */
     }
     Py_XDECREF(data);
     in->tensors[i].lod = in->lod[i];
@@ -275,20 +280,157 @@ static int read_lod_tensor(incoming *in, Py_ssize_t i, PyObject *object) {
     return r;
 }
 
-/* Returns the end of an error message about an object of Python that is not an array, or "". */
-static const char *conversion_hint(PyObject *object) {
-    if (PyBool_Check(object)) return ": convert it with np.bool_(x)";
-    if (PyLong_Check(object)) return ": convert it with np.int64(x)";
-    if (PyFloat_Check(object)) return ": convert it with np.float64(x)";
-    if (PyList_Check(object) || PyTuple_Check(object)) return ": convert it with np.array(x)";
-    return "";
+/* ---- Python's numbers, text and bytes ---- */
+
+/* The kinds of dtypes, in an order in which each can hold the numbers of the ones before. */
+enum { BOOLS, INTEGERS, FLOATS, COMPLEXES };
+
+static int kind_of_dtype(pf_dtype d) {
+    if (d == PF_BOOL) return BOOLS;
+    if (d == PF_COMPLEX64 || d == PF_COMPLEX128) return COMPLEXES;
+    return d == PF_FLOAT16 || d == PF_BFLOAT16 || d == PF_FLOAT32 || d == PF_FLOAT64 ? FLOATS : INTEGERS;
 }
 
-static int read_array(incoming *in, Py_ssize_t i, PyObject *object) {
+/* The kind of a number of Python, or -1. The scalars of NumPy are arrays. */
+static int kind_of_number(PyObject *object) {
+    if (PyBool_Check(object)) return BOOLS;
+    if (PyLong_Check(object)) return INTEGERS;
+    if (PyArray_IsScalar(object, Generic)) return -1;
+    return PyFloat_Check(object) ? FLOATS : PyComplex_Check(object) ? COMPLEXES : -1;
+}
+
+static PyObject *store_integer(Py_ssize_t i, PyObject *object, pf_dtype dtype) {
+    int bits = 8 * (int)pf_dtype_size(dtype), overflow = 0;
+    int is_unsigned = dtype == PF_UINT8 || dtype == PF_UINT16 || dtype == PF_UINT32 || dtype == PF_UINT64;
+    long long value = PyLong_AsLongLongAndOverflow(object, &overflow);
+    if (value == -1 && !overflow && PyErr_Occurred()) return NULL;
+    int fits = !overflow && (is_unsigned ? value >= 0 && (bits == 64 || value >> bits == 0)
+                                         : bits == 64 || value >> (bits - 1) == (value < 0 ? -1 : 0));
+    if (overflow > 0 && is_unsigned && bits == 64) {
+        value = (long long)PyLong_AsUnsignedLongLong(object);
+        fits = !PyErr_Occurred();
+        PyErr_Clear();
+    }
+    if (!fits)
+        return raise_named("InvalidArgument", i, "slot %zd: expected an integer that %s can hold, found %R",
+                           i, pf_dtype_name(dtype), object);
+    PyObject *array = PyArray_Zeros(0, NULL, dtype_descr(dtype), 0);
+    if (array) memcpy(PyArray_DATA((PyArrayObject *)array), &value, (size_t)bits / 8); /* little-endian */
+    return array;
+}
+
+/* NumPy cannot convert a number to bfloat16 without ml_dtypes. */
+static PyObject *store_bfloat16(PyObject *object) {
+    float value = (float)PyFloat_AsDouble(object);
+    if (PyErr_Occurred()) return NULL;
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    /* Rounds to the nearest, ties to even; a NaN stays one. */
+    uint16_t half = value != value ? 0x7fc0 : (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+    PyObject *array = PyArray_Zeros(0, NULL, dtype_descr(PF_BFLOAT16), 0);
+    if (array) memcpy(PyArray_DATA((PyArrayObject *)array), &half, sizeof half);
+    return array;
+}
+
+static int read_number(incoming *in, Py_ssize_t i, PyObject *object, int kind, slot_kind slot) {
+    static const pf_dtype natural[] = {PF_BOOL, PF_INT64, PF_FLOAT64, PF_COMPLEX128};
+    pf_dtype dtype = slot.dtype == PF_DTYPE_ANY ? natural[kind] : slot.dtype;
+    if (kind_of_dtype(dtype) < kind) {
+        raise_named("DTypeError", i, "slot %zd: dtype: expected %s, found the %s %R", i, pf_dtype_name(dtype),
+                    kind == INTEGERS ? "int"
+                    : kind == FLOATS ? "float"
+                                     : "complex number",
+                    object);
+        return -1;
+    }
+    PyObject *array = kind_of_dtype(dtype) == INTEGERS ? store_integer(i, object, dtype)
+                      : dtype == PF_BFLOAT16 ? store_bfloat16(object)
+                                             : PyArray_FromAny(object, dtype_descr(dtype), 0, 0, 0, NULL);
+    if (!array && PyErr_ExceptionMatches(PyExc_OverflowError)) {
+        PyErr_Clear();
+        raise_named("InvalidArgument", i, "slot %zd: expected a number that %s can hold, found %R", i,
+                    pf_dtype_name(dtype), object);
+    }
+    return array ? read_ndarray(in, i, (PyArrayObject *)array) : -1;
+}
+
+/* Reads text, as UTF-8, or bytes. For a slot with ragged offsets they are one sequence. */
+static int read_text(incoming *in, Py_ssize_t i, PyObject *object, slot_kind slot) {
+    if (slot.dtype != PF_DTYPE_ANY && slot.dtype != PF_UINT8) {
+        raise_named("DTypeError", i, "slot %zd: dtype: expected %s, found %R", i, pf_dtype_name(slot.dtype),
+                    (PyObject *)Py_TYPE(object));
+        return -1;
+    }
+    PyObject *bytes =
+        PyUnicode_Check(object) ? PyUnicode_AsUTF8String(object) : PyMemoryView_FromObject(object);
+    if (!bytes) {
+        if (PyErr_ExceptionMatches(PyExc_UnicodeEncodeError)) {
+            PyErr_Clear();
+            raise_named("InvalidArgument", i, "slot %zd: expected text that UTF-8 can encode, found %R", i,
+                        object);
+        }
+        return -1;
+    }
+    PyObject *view = PyUnicode_Check(object) ? PyMemoryView_FromObject(bytes) : NULL;
+    PyObject *array = PyArray_FromAny(view ? view : bytes, PyArray_DescrFromType(NPY_UINT8), 1, 1, 0, NULL);
+    Py_XDECREF(view);
+    Py_DECREF(bytes);
+    if (!array || read_ndarray(in, i, (PyArrayObject *)array) < 0) return -1;
+    if (slot.lod_levels != 1) return 0;
+    if (reserve_lod(in) < 0) return -1;
+    npy_intp two = 2;
+    PyObject *level = PyArray_SimpleNew(1, &two, NPY_INT64);
+    in->held[i].lod = level ? PyTuple_Pack(1, level) : NULL;
+    Py_XDECREF(level);
+    if (!in->held[i].lod) return -1;
+    int64_t *offsets = PyArray_DATA((PyArrayObject *)level);
+    offsets[0] = 0;
+    offsets[1] = PyArray_DIM((PyArrayObject *)array, 0);
+    in->lod[i][0] = (pf_lod_level){offsets, 2};
+    in->tensors[i].lod = in->lod[i];
+    in->tensors[i].lod_levels = 1;
+    return 0;
+}
+
+int slot_kinds_read(slot_kinds *k, PyObject *tuple) {
+    Py_ssize_t n = PyTuple_Size(tuple);
+    *k = (slot_kinds){n, PyMem_Calloc((size_t)n + 1, sizeof *k->kinds)};
+    if (!k->kinds) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < n; i++) {
+        PyObject *dtype;
+        if (!PyArg_ParseTuple(PyTuple_GetItem(tuple, i), "OI", &dtype, &k->kinds[i].lod_levels) ||
+            (k->kinds[i].dtype = dtype_parse(dtype)) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+slot_kind slot_kinds_get(void *of, Py_ssize_t slot) {
+    const slot_kinds *k = of;
+    return slot < k->count ? k->kinds[slot] : (slot_kind){PF_DTYPE_ANY, 0};
+}
+
+static slot_kind slot_kind_of(const expected *e, Py_ssize_t i) {
+    return e && e->kind ? e->kind(e->of, i) : (slot_kind){PF_DTYPE_ANY, 0};
+}
+
+/* Returns the end of an error message about an object of Python that is not an array, or "". */
+static const char *conversion_hint(PyObject *object) {
+    return PyList_Check(object) || PyTuple_Check(object) ? ": convert it with np.array(x)" : "";
+}
+
+static int read_array(incoming *in, Py_ssize_t i, PyObject *object, const expected *e) {
     if (PyArray_Check(object)) {
         Py_INCREF(object);
         return read_ndarray(in, i, (PyArrayObject *)object);
     }
+    int kind = kind_of_number(object);
+    if (kind >= 0) return read_number(in, i, object, kind, slot_kind_of(e, i));
+    if (PyUnicode_Check(object) || PyBytes_Check(object) || PyByteArray_Check(object))
+        return read_text(in, i, object, slot_kind_of(e, i));
     if (device_array_refuse(object, i)) return -1;
     int is_lod = PyObject_IsInstance(object, lod_tensor);
     if (is_lod) return is_lod < 0 ? -1 : read_lod_tensor(in, i, object);
@@ -303,7 +445,7 @@ static int read_array(incoming *in, Py_ssize_t i, PyObject *object) {
     } else {
         raise_named("DTypeError", i,
                     "slot %zd: expected an array (NumPy, the buffer protocol, __array_interface__ or "
-                    "DLPack), found %R%s",
+                    "DLPack), a number, text or bytes, found %R%s",
                     i, (PyObject *)Py_TYPE(object), conversion_hint(object));
     }
     return array ? read_ndarray(in, i, (PyArrayObject *)array) : -1;
@@ -318,16 +460,19 @@ static void held_drop(held *h) {
     Py_CLEAR(h->lod);
 }
 
-int incoming_read(incoming *in, PyObject *arrays) {
+static int refuse_tuple(PyObject *arrays) {
+    int is_array = PyArray_Check(arrays) || has(arrays, "__dlpack__") || has(arrays, "__array_interface__");
+    raise_named("DTypeError", -1, "arrays: expected a tuple or list of arrays, one for each slot, found %R%s",
+                (PyObject *)Py_TYPE(arrays),
+                is_array               ? ": for one slot, give (x,)"
+                : PyDict_Check(arrays) ? ": for dicts, give the slots names"
+                                       : "");
+    return -1;
+}
+
+static int read_all(incoming *in, PyObject *arrays, const expected *e) {
     int is_tuple = PyTuple_Check(arrays);
-    if (!is_tuple && !PyList_Check(arrays)) {
-        int is_array =
-            PyArray_Check(arrays) || has(arrays, "__dlpack__") || has(arrays, "__array_interface__");
-        raise_named("DTypeError", -1,
-                    "arrays: expected a tuple or list of arrays, one for each slot, found %R%s",
-                    (PyObject *)Py_TYPE(arrays), is_array ? ": for one slot, give (x,)" : "");
-        return -1;
-    }
+    if (!is_tuple && !PyList_Check(arrays)) return refuse_tuple(arrays);
     in->count = is_tuple ? PyTuple_Size(arrays) : PyList_Size(arrays);
     in->bytes = 0;
     in->lod = NULL;
@@ -351,7 +496,7 @@ int incoming_read(incoming *in, PyObject *arrays) {
         /* Reading an array may run Python code, which may shorten the list and drop the object. */
         PyObject *object = is_tuple ? PyTuple_GetItem(arrays, i) : PyList_GetItem(arrays, i);
         Py_XINCREF(object);
-        int r = object ? read_array(in, i, object) : -1;
+        int r = object ? read_array(in, i, object, e) : -1;
         Py_XDECREF(object);
         if (r < 0) {
             incoming_drop(in);
@@ -363,6 +508,14 @@ int incoming_read(incoming *in, PyObject *arrays) {
         in->bytes += bytes;
     }
     return 0;
+}
+
+int incoming_read(incoming *in, PyObject *arrays, const expected *e) {
+    if (!e || !e->structure) return read_all(in, arrays, e);
+    PyObject *flat = structure_flatten(e->structure, arrays);
+    int r = flat ? read_all(in, flat, e) : -1;
+    Py_XDECREF(flat);
+    return r;
 }
 
 void incoming_drop(incoming *in) {

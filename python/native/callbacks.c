@@ -77,42 +77,68 @@ static PyType_Spec failure_spec = {
 
 /* ---- Workers of a map reader ---- */
 
-PyObject *workers_wrap(pf_handle handle) { return owner_new((PyObject *)workers_type, handle); }
+typedef struct {
+    owner owner;
+    slot_kinds kinds;              /* of the results */
+    PyObject *arguments, *results; /* structures; NULL: tuples of arrays */
+} workers;
 
-/* next(): the next tuple and the ticket for its result */
-static PyObject *workers_next(owner *self, PyObject *Py_UNUSED(unused)) {
+PyObject *workers_wrap(pf_handle handle, PyObject *kinds, PyObject *arguments, PyObject *results) {
+    workers *self = (workers *)owner_new((PyObject *)workers_type, handle);
+    if (!self) return NULL;
+    if (arguments != Py_None) self->arguments = Py_NewRef(arguments);
+    if (results != Py_None) self->results = Py_NewRef(results);
+    if (slot_kinds_read(&self->kinds, kinds) < 0) {
+        Py_DECREF((PyObject *)self);
+        return NULL;
+    }
+    return (PyObject *)self;
+}
+
+static void workers_dealloc(PyObject *self_) {
+    workers *self = (workers *)self_;
+    PyMem_Free(self->kinds.kinds);
+    Py_CLEAR(self->arguments);
+    Py_CLEAR(self->results);
+    owner_dealloc(self_);
+}
+
+/* next(): the arguments of the function for the next tuple, and the ticket for its result */
+static PyObject *workers_next(workers *self, PyObject *Py_UNUSED(unused)) {
     waiting w;
     waiting_of_worker(&w);
     pf_tuple tuple = tuple_begin();
     pf_error err = PF_ERROR_INIT;
     uint64_t ticket;
     waiting_begin(&w);
-    pf_status status = pf_map_workers_next(self->handle, &w.wait, &tuple, &ticket, &err);
+    pf_status status = pf_map_workers_next(self->owner.handle, &w.wait, &tuple, &ticket, &err);
     waiting_end(&w);
     if (status) return none_or_error(status, &err);
-    PyObject *arrays = tuple_to_python(&tuple, 1);
+    PyObject *arrays = structure_of_tuple(self->arguments, tuple_to_python(&tuple, 1));
     PyObject *both = arrays ? Py_BuildValue("(NK)", arrays, ticket) : NULL;
     if (!both) { /* only this call knows the ticket, and a consumer waits for it */
         pf_failure f = PF_FAILURE_INIT;
         f.message = "no memory for the arrays of a tuple";
-        pf_map_workers_fail(self->handle, ticket, &f, NULL);
+        pf_map_workers_fail(self->owner.handle, ticket, &f, NULL);
     }
     return both;
 }
 
 /* complete(ticket, arrays): arrays are the result of the function */
-static PyObject *workers_complete(owner *self, PyObject *args) {
+static PyObject *workers_complete(workers *self, PyObject *args) {
     unsigned long long ticket;
     PyObject *arrays;
     incoming in;
-    if (!PyArg_ParseTuple(args, "KO", &ticket, &arrays) || incoming_read(&in, arrays) < 0) return NULL;
+    if (!PyArg_ParseTuple(args, "KO", &ticket, &arrays) ||
+        incoming_read(&in, arrays, &(expected){self->results, slot_kinds_get, &self->kinds}) < 0)
+        return NULL;
     pf_error err = PF_ERROR_INIT;
     pf_status status;
     if (in.bytes <= SMALL_COPY_BYTES) {
-        status = pf_map_workers_complete(self->handle, ticket, in.tensors, (uint32_t)in.count, &err);
+        status = pf_map_workers_complete(self->owner.handle, ticket, in.tensors, (uint32_t)in.count, &err);
     } else {
         Py_BEGIN_ALLOW_THREADS status =
-            pf_map_workers_complete(self->handle, ticket, in.tensors, (uint32_t)in.count, &err);
+            pf_map_workers_complete(self->owner.handle, ticket, in.tensors, (uint32_t)in.count, &err);
         Py_END_ALLOW_THREADS
     }
     incoming_drop(&in);
@@ -159,12 +185,12 @@ static PyMethodDef workers_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 static PyType_Slot workers_slots[] = {
-    {Py_tp_dealloc, owner_dealloc},
+    {Py_tp_dealloc, workers_dealloc},
     {Py_tp_methods, workers_methods},
     {Py_tp_doc, "The workers' end of a map reader: threads take tuples from it and give it their results."},
     {0, NULL},
 };
-static PyType_Spec workers_spec = {"pyfeed._native.Workers", sizeof(owner), 0,
+static PyType_Spec workers_spec = {"pyfeed._native.Workers", sizeof(workers), 0,
                                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, workers_slots};
 
 /* ---- Formats ---- */
@@ -262,18 +288,81 @@ PyObject *formats(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
 
 typedef struct {
     owner owner;
-    int failed; /* a write failed: the file cannot be completed */
+    int failed;          /* a write failed: the file cannot be completed */
+    PyObject *structure; /* of the tuples; NULL: tuples of arrays */
+    slot_kinds kinds;    /* of the slots; empty before the first write, unless they were given */
 } writer;
 
-/* Writer._create(filename, format, attributes): the last two may be None */
+/* Writer._create(filename, format, attributes, kinds): the format may be None; kinds are as for slot_kinds_read, or () */
 static PyObject *writer_create(PyObject *class, PyObject *args) {
     const char *filename, *format, *attributes;
-    if (!PyArg_ParseTuple(args, "yzz", &filename, &format, &attributes)) return NULL;
+    PyObject *kinds;
+    slot_kinds k;
+    if (!PyArg_ParseTuple(args, "yzzO!", &filename, &format, &attributes, &PyTuple_Type, &kinds)) return NULL;
+    if (slot_kinds_read(&k, kinds) < 0) {
+        PyMem_Free(k.kinds);
+        return NULL;
+    }
     pf_error err = PF_ERROR_INIT;
     pf_handle handle;
     pf_status status;
     Py_BEGIN_ALLOW_THREADS status = pf_writer_create(filename, format, attributes, &handle, &err);
-    Py_END_ALLOW_THREADS return owner_or_error(class, status, handle, &err);
+    Py_END_ALLOW_THREADS writer *self = (writer *)owner_or_error(class, status, handle, &err);
+    if (self)
+        self->kinds = k;
+    else
+        PyMem_Free(k.kinds);
+    return (PyObject *)self;
+}
+
+static void writer_dealloc(PyObject *self_) {
+    writer *self = (writer *)self_;
+    PyMem_Free(self->kinds.kinds);
+    Py_CLEAR(self->structure);
+    owner_dealloc(self_);
+}
+
+/* _set_structure(structure, names): the structure of all tuples; names are those of the slots, or None if the writer
+ * knows them */
+static PyObject *writer_set_structure(writer *self, PyObject *args) {
+    PyObject *structure, *names;
+    if (!PyArg_ParseTuple(args, "OO", &structure, &names)) return NULL;
+    if (names != Py_None) {
+        const char **texts = program_names(names);
+        if (!texts) return NULL;
+        pf_error err = PF_ERROR_INIT;
+        pf_status status =
+            pf_writer_set_names(self->owner.handle, texts, (uint32_t)PyTuple_Size(names), &err);
+        PyMem_Free(texts);
+        if (status) return raise_error(status, &err);
+    }
+    Py_XDECREF(self->structure);
+    self->structure = Py_NewRef(structure);
+    Py_RETURN_NONE;
+}
+
+static PyObject *writer_structure(writer *self, void *Py_UNUSED(unused)) {
+    return Py_NewRef(self->structure ? self->structure : Py_None);
+}
+
+/* Before the first tuple, text becomes a sequence of bytes. */
+static slot_kind kind_for_writer(void *writer_, Py_ssize_t slot) {
+    const writer *self = writer_;
+    return slot < self->kinds.count ? self->kinds.kinds[slot] : (slot_kind){PF_DTYPE_ANY, 1};
+}
+
+/* Keeps the kinds of the first tuple, for numbers and text in later tuples. */
+static void note_kinds(writer *self, const incoming *in) {
+    if (self->kinds.count == in->count) {
+        for (Py_ssize_t i = 0; i < in->count; i++) self->kinds.kinds[i].dtype = in->tensors[i].dtype;
+    } else if (self->kinds.count == 0) {
+        slot_kind *kinds = PyMem_Calloc((size_t)in->count, sizeof *kinds);
+        if (!kinds) return;
+        for (Py_ssize_t i = 0; i < in->count; i++)
+            kinds[i] = (slot_kind){in->tensors[i].dtype, in->tensors[i].lod_levels};
+        PyMem_Free(self->kinds.kinds);
+        self->kinds = (slot_kinds){in->count, kinds};
+    }
 }
 
 static int writer_ready(writer *self, const char *method) {
@@ -287,7 +376,7 @@ static int writer_ready(writer *self, const char *method) {
 /* The library lets one caller at a time use the writer. */
 static PyObject *writer_write(writer *self, PyObject *arrays) {
     incoming in;
-    if (incoming_read(&in, arrays) < 0) return NULL;
+    if (incoming_read(&in, arrays, &(expected){self->structure, kind_for_writer, self}) < 0) return NULL;
     if (writer_ready(self, "write") < 0) {
         incoming_drop(&in);
         return NULL;
@@ -296,6 +385,7 @@ static PyObject *writer_write(writer *self, PyObject *arrays) {
     pf_status status;
     Py_BEGIN_ALLOW_THREADS status = pf_writer_write(self->owner.handle, in.tensors, (uint32_t)in.count, &err);
     Py_END_ALLOW_THREADS self->failed = status != PF_OK;
+    if (!status) note_kinds(self, &in);
     incoming_drop(&in);
     return none_or_error(status, &err);
 }
@@ -327,17 +417,19 @@ static PyObject *writer_closed(writer *self, void *Py_UNUSED(unused)) {
 
 static PyMethodDef writer_methods[] = {
     {"_create", (PyCFunction)writer_create, METH_VARARGS | METH_CLASS, NULL},
+    {"_set_structure", (PyCFunction)writer_set_structure, METH_VARARGS, NULL},
     {"_write", (PyCFunction)writer_write, METH_O, NULL},
     {"_close", (PyCFunction)writer_close, METH_NOARGS, NULL},
     {"_abort", (PyCFunction)writer_abort, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 static PyGetSetDef writer_getset[] = {
+    {"_structure", (getter)writer_structure, NULL, NULL, NULL},
     {"closed", (getter)writer_closed, NULL, "Whether the writer is closed or aborted.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 static PyType_Slot writer_slots[] = {
-    {Py_tp_dealloc, owner_dealloc},
+    {Py_tp_dealloc, writer_dealloc},
     {Py_tp_methods, writer_methods},
     {Py_tp_getset, writer_getset},
     {Py_tp_doc, "The part of pyfeed.formats.Writer that is written in C."},

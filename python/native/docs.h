@@ -22,30 +22,34 @@
     "    ``shared_bytes``: the rings that worker processes write to.\n"                                    \
     "    ``idle_bytes``: memory that is kept for the next tuples.\n"
 
-#define PUSH_DOC                                                                                         \
-    "push($self, arrays, /, *, copy=True, timeout=None, pass_id=None)\n--\n\n"                           \
-    "Push a tuple of arrays; wait while the queue is full.\n\n"                                          \
-    "Parameters\n"                                                                                       \
-    "----------\n"                                                                                       \
-    "arrays : tuple or list\n"                                                                           \
-    "    One array for each slot: a NumPy array, an object in CPU memory with the buffer protocol,\n"    \
-    "    ``__array_interface__`` or DLPack, or a `LoDTensor`. Slots whose first dimension is -1 must\n"  \
-    "    have the same number of rows.\n"                                                                \
-    "copy : bool\n"                                                                                      \
-    "    If False, the queue borrows the arrays instead of copying them. They must be contiguous and\n"  \
-    "    must not change until the consumer has released them. NumPy arrays are read-only until then.\n" \
-    "timeout : float, optional\n"                                                                        \
-    "    Seconds to wait for room. None: for ever; 0: not at all.\n"                                     \
-    "pass_id : int, optional\n"                                                                          \
-    "    The number of the pass that the tuple belongs to, see `wait_pass`. None: the current pass.\n\n" \
-    "Raises\n"                                                                                           \
-    "------\n"                                                                                           \
-    "ShapeError, DTypeError, ByteOrderError, SlotCountError, TooLargeError\n"                            \
-    "    The tuple does not fit the queue. The message says what was expected, what was found, and in\n" \
-    "    which slot. Nothing is queued.\n"                                                               \
-    "QueueClosed\n"                                                                                      \
-    "    The queue takes no more tuples, or was closed while this call waited.\n"                        \
-    "Timeout\n"                                                                                          \
+#define PUSH_DOC                                                                                             \
+    "push($self, arrays, /, *, copy=True, timeout=None, pass_id=None)\n--\n\n"                               \
+    "Push a tuple of arrays; wait while the queue is full.\n\n"                                              \
+    "Parameters\n"                                                                                           \
+    "----------\n"                                                                                           \
+    "arrays : tuple, list or dict\n"                                                                         \
+    "    One array for each slot: a NumPy array, an object in CPU memory with the buffer protocol,\n"        \
+    "    ``__array_interface__`` or DLPack, or a `LoDTensor`. Slots whose first dimension is -1 must\n"      \
+    "    have the same number of rows. Numbers of Python take the dtype of their slot. Text and bytes "      \
+    "become\n"                                                                                               \
+    "    uint8; for a slot with a level of offsets, they are one sequence. If the slots have names, a dict " \
+    "with\n"                                                                                                 \
+    "    these keys may be pushed.\n"                                                                        \
+    "copy : bool\n"                                                                                          \
+    "    If False, the queue borrows the arrays instead of copying them. They must be contiguous and\n"      \
+    "    must not change until the consumer has released them. NumPy arrays are read-only until then.\n"     \
+    "timeout : float, optional\n"                                                                            \
+    "    Seconds to wait for room. None: for ever; 0: not at all.\n"                                         \
+    "pass_id : int, optional\n"                                                                              \
+    "    The number of the pass that the tuple belongs to, see `wait_pass`. None: the current pass.\n\n"     \
+    "Raises\n"                                                                                               \
+    "------\n"                                                                                               \
+    "ShapeError, DTypeError, ByteOrderError, SlotCountError, TooLargeError\n"                                \
+    "    The tuple does not fit the queue. The message says what was expected, what was found, and in\n"     \
+    "    which slot. Nothing is queued.\n"                                                                   \
+    "QueueClosed\n"                                                                                          \
+    "    The queue takes no more tuples, or was closed while this call waited.\n"                            \
+    "Timeout\n"                                                                                              \
     "    There was no room in time.\n"
 
 #define POP_DOC                                                                                            \

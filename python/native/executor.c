@@ -67,7 +67,7 @@ static PyObject *executor_run(executor *self, PyObject *args) {
                           &PyTuple_Type, &fetch, &timeout, &cancel) ||
         waiting_parse(&w, timeout) < 0)
         return NULL;
-    if (incoming_read(&in, arrays) < 0) {
+    if (incoming_read(&in, arrays, NULL) < 0) {
         note_feed(feed);
         return NULL;
     }

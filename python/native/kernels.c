@@ -39,7 +39,7 @@ static PyObject *inputs(const pf_kernel_call *c) {
 
 static int set_outputs(const pf_kernel_call *c, PyObject *arrays) {
     incoming in;
-    if (incoming_read(&in, arrays) < 0) return -1;
+    if (incoming_read(&in, arrays, NULL) < 0) return -1;
     pf_error err = PF_ERROR_INIT;
     pf_status status = PF_OK;
     PyThreadState *state = in.bytes > SMALL_COPY_BYTES ? PyEval_SaveThread() : NULL;

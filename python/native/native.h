@@ -159,8 +159,20 @@ typedef struct incoming {
 } incoming;
 
 int arrays_init(void);
-/* Reads a tuple or list of arrays. Returns -1 with an exception set; then nothing is held. */
-int incoming_read(incoming *in, PyObject *arrays);
+/* What is known of a slot. A number of Python takes this dtype, and text and bytes get so many levels of offsets. */
+typedef struct slot_kind {
+    pf_dtype dtype; /* PF_DTYPE_ANY: not known */
+    uint32_t lod_levels;
+} slot_kind;
+/* What is known of the slots of a tuple. */
+typedef struct expected {
+    PyObject *structure;                          /* NULL: a tuple or list of arrays; borrowed */
+    slot_kind (*kind)(void *of, Py_ssize_t slot); /* NULL: nothing is known. The slot may not exist */
+    void *of;
+} expected;
+/* Reads the arrays of a tuple, which lie in a structure if `e` has one. e may be NULL. Returns -1 with an exception set;
+ * then nothing is held. */
+int incoming_read(incoming *in, PyObject *arrays, const expected *e);
 void incoming_drop(incoming *in);
 /* Moves the objects that `in` holds to a new `lent`, for lent memory. Returns NULL without memory. */
 typedef struct lent lent;
@@ -179,6 +191,27 @@ void lent_stop(void);
 /* Parses a dtype as NumPy does; None: PF_DTYPE_ANY. Returns -1 with an exception set. */
 pf_dtype dtype_parse(PyObject *dtype);
 PyArray_Descr *dtype_descr(pf_dtype dtype);
+/* Kinds of slots that Python gave. */
+typedef struct slot_kinds {
+    Py_ssize_t count;
+    slot_kind *kinds;
+} slot_kinds;
+/* Parses a tuple of (dtype, lod_levels). Returns -1 with an exception set. The caller frees k->kinds with PyMem_Free. */
+int slot_kinds_read(slot_kinds *k, PyObject *tuple);
+/* For `expected`: the kind of a slot of slot_kinds. */
+slot_kind slot_kinds_get(void *slot_kinds, Py_ssize_t slot);
+
+/* ---- structure.c ---- */
+
+/* Returns the arrays of a tuple in the places that a structure has for them. */
+PyObject *structure_assemble(PyObject *structure, PyObject *arrays);
+/* The same for the result of a call, which it takes over. If either is NULL, returns the arrays. */
+PyObject *structure_of_tuple(PyObject *structure, PyObject *arrays);
+/* The reverse: returns a list or tuple of the arrays. Where the structure is a dict, the value may also be a list or
+ * tuple of all arrays. */
+PyObject *structure_flatten(PyObject *structure, PyObject *value);
+/* Returns the structure of a dict with the names, a tuple of str, as its keys. */
+PyObject *structure_of_names(PyObject *names);
 
 /* ---- types.c ---- */
 
@@ -252,8 +285,10 @@ int scope_init(PyObject *module);
 int files_init(PyObject *module);
 PyObject *formats(PyObject *module, PyObject *unused);
 PyObject *list_files(PyObject *module, PyObject *args);
-/* Returns an object for the workers of a map reader, which takes the handle over. */
-PyObject *workers_wrap(pf_handle handle);
+/* Returns an object for the workers of a map reader, which takes the handle over. `kinds` has a tuple (dtype, lod_levels)
+ * for each slot of the results. `arguments` is the structure of the arguments of the function, a tuple, and `results`
+ * that of its results; both may be None. */
+PyObject *workers_wrap(pf_handle handle, PyObject *kinds, PyObject *arguments, PyObject *results);
 /* Returns a str of a string of the library, which it frees. */
 PyObject *take_text(char *text);
 

@@ -18,6 +18,8 @@ typedef struct {
     uint32_t num_slots;
     spec *specs; /* of all slots; NULL before spec_of */
     kept failure;
+    PyObject *structure; /* of its tuples; NULL: tuples of arrays */
+    PyObject *by_name;   /* a structure by the names of the slots, once a dict was pushed */
 } queue;
 
 typedef struct {
@@ -40,6 +42,7 @@ static const char *const timeout_only[] = {"timeout"};
 
 static int queue_traverse(PyObject *self, visitproc visit, void *arg) {
     Py_VISIT(Py_TYPE(self));
+    Py_VISIT(((queue *)self)->structure);
     return kept_traverse(&((queue *)self)->failure, visit, arg);
 }
 
@@ -53,6 +56,8 @@ static void queue_dealloc(PyObject *self) {
     PyObject_GC_UnTrack(self);
     kept_drop(&((queue *)self)->failure);
     PyMem_Free(((queue *)self)->specs);
+    Py_XDECREF(((queue *)self)->structure);
+    Py_XDECREF(((queue *)self)->by_name);
     pf_release(((queue *)self)->handle, NULL);
     freefunc release = PyType_GetSlot(type, Py_tp_free);
     release(self);
@@ -87,7 +92,21 @@ static PyObject *queue_producer(queue *self, PyObject *Py_UNUSED(unused)) {
     pf_error err = PF_ERROR_INIT;
     pf_handle handle;
     pf_status status = pf_producer_create(self->handle, &handle, &err);
-    return status ? raise_error(status, &err) : queue_wrap((PyObject *)Py_TYPE((PyObject *)self), handle);
+    if (status) return raise_error(status, &err);
+    queue *producer = (queue *)queue_wrap((PyObject *)Py_TYPE((PyObject *)self), handle);
+    if (producer && self->structure) producer->structure = Py_NewRef(self->structure);
+    return (PyObject *)producer;
+}
+
+/* _set_structure(structure): the structure of the tuples that are pushed and popped */
+static PyObject *queue_set_structure(queue *self, PyObject *structure) {
+    Py_XDECREF(self->structure);
+    self->structure = structure == Py_None ? NULL : Py_NewRef(structure);
+    Py_RETURN_NONE;
+}
+
+static PyObject *queue_structure(queue *self, void *Py_UNUSED(unused)) {
+    return Py_NewRef(self->structure ? self->structure : Py_None);
 }
 
 void slot_specs_drop(slot_specs *s) {
@@ -107,10 +126,12 @@ int slot_specs_read(slot_specs *s, PyObject *slots) {
         pf_slot_spec *spec = &s->slots[i];
         PyObject *dtype, *shape;
         int levels;
-        if (!PyArg_ParseTuple(PyTuple_GetItem(slots, (Py_ssize_t)i), "OO!i", &dtype, &PyTuple_Type, &shape,
-                              &levels))
+        const char *name;
+        if (!PyArg_ParseTuple(PyTuple_GetItem(slots, (Py_ssize_t)i), "OO!is", &dtype, &PyTuple_Type, &shape,
+                              &levels, &name))
             return -1;
         *spec = (pf_slot_spec)PF_SLOT_SPEC_INIT;
+        spec->name = *name ? name : NULL; /* borrowed from the tuple */
         if ((spec->dtype = dtype_parse(dtype)) < 0) return -1;
         spec->rank = (int32_t)PyTuple_Size(shape);
         spec->lod_levels = (uint32_t)levels;
@@ -123,7 +144,7 @@ int slot_specs_read(slot_specs *s, PyObject *slots) {
 }
 
 /* init_once(cls, handle, capacity, slots, bytes_limit, restartable, place): slots are tuples of (dtype, dims,
- * lod_levels) */
+ * lod_levels, name) */
 static PyObject *queue_init_once(PyObject *class, PyObject *args) {
     unsigned long long var;
     long long capacity, bytes_limit;
@@ -217,13 +238,47 @@ static pf_status push_lent(queue *self, incoming *in, const push_options *o, wai
     return status;
 }
 
+static const spec *spec_of(queue *self, uint32_t i);
+
+static slot_kind kind_of_slot(void *queue_, Py_ssize_t slot) {
+    queue *self = queue_;
+    const spec *s = slot < self->num_slots ? spec_of(self, (uint32_t)slot) : NULL;
+    PyErr_Clear();
+    return s ? (slot_kind){s->slot.dtype, s->slot.lod_levels} : (slot_kind){PF_DTYPE_ANY, 0};
+}
+
+/* Returns the structure of a dict whose keys are the names of the slots, borrowed. Returns NULL, maybe with an exception
+ * set, if some slots have no name, or the same. */
+static PyObject *structure_by_name(queue *self) {
+    if (self->by_name) return self->by_name;
+    PyObject *names = PyTuple_New(self->num_slots);
+    for (uint32_t i = 0; names && i < self->num_slots; i++) {
+        const spec *s = spec_of(self, i);
+        PyObject *name = s && s->slot.name ? PyUnicode_FromString(s->slot.name) : NULL;
+        if (!name || PyTuple_SetItem(names, i, name) < 0) Py_CLEAR(names);
+    }
+    PyObject *structure = names ? structure_of_names(names) : NULL;
+    Py_XDECREF(names);
+    if (structure && PyDict_Size(structure) == self->num_slots)
+        self->by_name = structure;
+    else
+        Py_XDECREF(structure);
+    return self->by_name;
+}
+
+static int read_tuple(queue *self, incoming *in, PyObject *arrays) {
+    PyObject *structure = self->structure;
+    if (!structure && PyDict_Check(arrays)) structure = structure_by_name(self);
+    return PyErr_Occurred() ? -1 : incoming_read(in, arrays, &(expected){structure, kind_of_slot, self});
+}
+
 static PyObject *queue_push(queue *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords) {
     push_options o;
     waiting w;
     incoming in;
     lent_drain();
     if (push_parse(&o, args, count, keywords) < 0 || waiting_parse(&w, o.timeout) < 0 ||
-        incoming_read(&in, args[0]) < 0)
+        read_tuple(self, &in, args[0]) < 0)
         return NULL;
     pf_error err = PF_ERROR_INIT;
     pf_status status = (o.copy ? push_copied : push_lent)(self, &in, &o, &w, &err);
@@ -247,7 +302,8 @@ static PyObject *queue_pop(queue *self, PyObject *const *args, Py_ssize_t count,
         status = pf_queue_pop(self->handle, &w.wait, &tuple, &err);
         waiting_end(&w);
     }
-    return status == PF_OK ? tuple_to_python(&tuple, 1) : none_or_error(status, &err);
+    return status == PF_OK ? structure_of_tuple(self->structure, tuple_to_python(&tuple, 1))
+                           : none_or_error(status, &err);
 }
 
 static PyObject *queue_close(queue *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords) {
@@ -588,6 +644,7 @@ static PyMethodDef queue_methods[] = {
     {"_init_once", (PyCFunction)queue_init_once, METH_VARARGS | METH_CLASS, NULL},
     {"_of", (PyCFunction)queue_of, METH_VARARGS | METH_CLASS, NULL},
     {"_producer", (PyCFunction)queue_producer, METH_NOARGS, NULL},
+    {"_set_structure", (PyCFunction)queue_set_structure, METH_O, NULL},
     {"push", (PyCFunction)(void *)queue_push, METH_FASTCALL | METH_KEYWORDS, PUSH_DOC},
     {"pop", (PyCFunction)(void *)queue_pop, METH_FASTCALL | METH_KEYWORDS, POP_DOC},
     {"reserve", (PyCFunction)(void *)queue_reserve, METH_FASTCALL | METH_KEYWORDS, RESERVE_DOC},
@@ -603,6 +660,7 @@ static PyMethodDef queue_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 static PyGetSetDef queue_getset[] = {
+    {"_structure", (getter)queue_structure, NULL, NULL, NULL},
     {"handle", (getter)queue_handle, NULL, "The handle of the object in the C API.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

@@ -29,6 +29,7 @@ static PyObject *reader_of(PyObject *class, PyObject *args) {
 
 static int reader_traverse(PyObject *self, visitproc visit, void *arg) {
     Py_VISIT(Py_TYPE(self));
+    Py_VISIT(((reader *)self)->structure);
     return kept_traverse(&((reader *)self)->failure, visit, arg);
 }
 
@@ -41,6 +42,7 @@ static void reader_dealloc(PyObject *self) {
     PyTypeObject *type = Py_TYPE(self);
     PyObject_GC_UnTrack(self);
     kept_drop(&((reader *)self)->failure);
+    Py_XDECREF(((reader *)self)->structure);
     handle_release(((reader *)self)->handle);
     freefunc release = PyType_GetSlot(type, Py_tp_free);
     release(self);
@@ -101,7 +103,7 @@ PyObject *reader_next(reader *self, uint64_t loop, PyObject *timeout, int *end) 
         waiting_end(&w);
     }
     reader_leave(self);
-    if (status == PF_OK) return tuple_to_python(&tuple, 1);
+    if (status == PF_OK) return structure_of_tuple(self->structure, tuple_to_python(&tuple, 1));
     if (status != PF_END || PyErr_Occurred()) return reader_raise(self, status, &err);
     *end = 1;
     pf_error_release(&err);
@@ -182,7 +184,8 @@ static PyObject *reader_at(reader *self, PyObject *index) {
     pf_status status;
     Py_BEGIN_ALLOW_THREADS status = pf_reader_at(self->handle, number, &tuple, &err);
     Py_END_ALLOW_THREADS reader_leave(self);
-    return status == PF_OK ? tuple_to_python(&tuple, 1) : reader_raise(self, status, &err);
+    return status == PF_OK ? structure_of_tuple(self->structure, tuple_to_python(&tuple, 1))
+                           : reader_raise(self, status, &err);
 }
 
 /* _stats(): a JSON object */
@@ -219,17 +222,30 @@ static PyObject *reader_set_state(reader *self, PyObject *args) {
     return none_or_error(status, &err);
 }
 
-/* _workers(): the workers of a map reader */
-static PyObject *reader_workers(reader *self, PyObject *Py_UNUSED(unused)) {
+/* _workers(kinds, arguments, results): the workers of a map reader; for the rest see workers_wrap */
+static PyObject *reader_workers(reader *self, PyObject *args) {
+    PyObject *kinds, *arguments, *results;
+    if (!PyArg_ParseTuple(args, "O!OO", &PyTuple_Type, &kinds, &arguments, &results)) return NULL;
     if (atomic_load(&self->closed)) return raise_closed();
     pf_error err = PF_ERROR_INIT;
     pf_handle workers;
     pf_status status = pf_map_workers_create(self->handle, &workers, &err);
-    return status ? raise_error(status, &err) : workers_wrap(workers);
+    return status ? raise_error(status, &err) : workers_wrap(workers, kinds, arguments, results);
 }
 
 static PyObject *reader_handle(reader *self, void *Py_UNUSED(unused)) {
     return PyLong_FromUnsignedLongLong(self->handle);
+}
+
+/* _set_structure(structure): the structure of all tuples, or None. To be called before the first read. */
+static PyObject *reader_set_structure(reader *self, PyObject *structure) {
+    Py_XDECREF(self->structure);
+    self->structure = structure == Py_None ? NULL : Py_NewRef(structure);
+    Py_RETURN_NONE;
+}
+
+static PyObject *reader_structure(reader *self, void *Py_UNUSED(unused)) {
+    return Py_NewRef(self->structure ? self->structure : Py_None);
 }
 
 static PyObject *reader_is_closed(reader *self, void *Py_UNUSED(unused)) {
@@ -247,11 +263,13 @@ static PyMethodDef methods[] = {
     {"_stats", (PyCFunction)reader_stats, METH_NOARGS, NULL},
     {"_get_state", (PyCFunction)reader_get_state, METH_NOARGS, NULL},
     {"_set_state", (PyCFunction)reader_set_state, METH_VARARGS, NULL},
-    {"_workers", (PyCFunction)reader_workers, METH_NOARGS, NULL},
+    {"_set_structure", (PyCFunction)reader_set_structure, METH_O, NULL},
+    {"_workers", (PyCFunction)reader_workers, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 static PyGetSetDef getset[] = {
     {"handle", (getter)reader_handle, NULL, "The handle of the object in the C API.", NULL},
+    {"_structure", (getter)reader_structure, NULL, NULL, NULL},
     {"closed", (getter)reader_is_closed, NULL, "Whether `close` was called.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

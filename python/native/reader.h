@@ -13,6 +13,7 @@ typedef struct {
     int calls;  /* calls in progress without the GIL; the last one releases the handle of a closed reader */
     int resets; /* resets in progress */
     int loops;  /* loops in progress, of the current generation */
+    PyObject *structure; /* of the tuples that Python gets; NULL: tuples of arrays */
     uint64_t generation; /* incremented when a pass begins: loops of an older one are over */
 } reader;
 

@@ -108,7 +108,7 @@ static PyObject *scope_set_tensor(scope *self, PyObject *const *args, Py_ssize_t
         argument_text("name", values[0], &name) < 0)
         return NULL;
     PyObject *one = PyTuple_Pack(1, values[1]);
-    int read = one ? incoming_read(&in, one) : -1;
+    int read = one ? incoming_read(&in, one, NULL) : -1;
     Py_XDECREF(one);
     if (read < 0) return NULL;
     if (variable(self, name, 1, &var) < 0) {

@@ -28,7 +28,7 @@ static PyObject *buffer_put(owner *self, PyObject *const *args, Py_ssize_t count
     incoming in;
     lent_drain();
     if (arguments_bind(&put, args, count, keywords, values) < 0 || waiting_parse(&w, values[1]) < 0 ||
-        incoming_read(&in, values[0]) < 0)
+        incoming_read(&in, values[0], NULL) < 0)
         return NULL;
     pf_error err = PF_ERROR_INIT;
     pf_status status = PF_TIMEOUT;

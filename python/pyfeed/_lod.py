@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -440,13 +440,3 @@ class LoDTensor:
 
     def __repr__(self) -> str:
         return f"LoDTensor({self.data!r}, lod={[level.tolist() for level in self.lod]})"
-
-
-def encode_bytes_slots(arrays: Any, slots: Container[int]) -> Any:
-    """Return the arrays of a tuple, with a `LoDTensor` in place of bytes and text in the given slots."""
-    if not isinstance(arrays, (tuple, list)):
-        return arrays
-    return tuple(
-        LoDTensor.from_bytes(a) if isinstance(a, (bytes, bytearray, str)) and i in slots else a
-        for i, a in enumerate(arrays)
-    )

@@ -5,13 +5,12 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from . import _exit, _failures, _native
-from ._lod import encode_bytes_slots
 from .errors import OutOfMemoryError, QueueClosed
 
 
@@ -25,7 +24,6 @@ class MapTask:
         self,
         upstream: object,
         function: Callable[..., Any],
-        bytes_slots: frozenset[int],
         failures: int,
         *,
         with_position: bool,
@@ -37,7 +35,6 @@ class MapTask:
         self._call, self._exception_for_consumer = call, exception_for_consumer
         self._upstream = upstream
         self.function = function
-        self.bytes_slots = bytes_slots
         # The exceptions of the latest tuples, which the consumer may still raise, or raise again.
         self.failures: deque[_native.Failure] = deque(maxlen=failures)
         self.with_position = with_position
@@ -56,9 +53,7 @@ class MapTask:
                     raise
                 workers.skip(ticket, 0, *_failures.format_exception(error))
                 return
-            if not isinstance(result, (tuple, list)):
-                result = (result,)
-            workers.complete(ticket, encode_bytes_slots(result, self.bytes_slots) if self.bytes_slots else result)
+            workers.complete(ticket, result if isinstance(result, (tuple, list, Mapping)) else (result,))
         except BaseException as error:
             failure = _native.Failure._new(self._exception_for_consumer(error, "function"))
             self.failures.append(failure)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from . import _arguments, _native, _ranks, _slots, unique_name
+from . import _arguments, _native, _ranks, _slots, _structure, unique_name
 from ._arguments import (
     anything,
     each,
@@ -30,6 +30,7 @@ from ._file_names import decode_file_name, encode_file_name
 from ._reader import Reader
 from ._scope import Scope, check_scope, global_scope
 from ._slots import SLOT_CHECKS, Shape
+from ._structure import DTypes, Shapes
 from .errors import ArgumentTypeError, DTypeError, InvalidArgument
 
 if TYPE_CHECKING:
@@ -221,7 +222,7 @@ READ_DEFAULTS: dict[str, Any] = {
     "io": "auto",
     "verify_first": False,
 }
-READER_CHECKS = {**READ_CHECKS, "name": optional(text), "scope": optional(check_scope)}
+READER_CHECKS = {**READ_CHECKS, "as_dict": flag, "name": optional(text), "scope": optional(check_scope)}
 
 
 @validate(filenames=check_paths, format=optional(text), **SLOT_CHECKS, **READER_CHECKS, options=anything)
@@ -248,6 +249,7 @@ def open_files(
     verify_first: bool = False,
     compression: str = "auto",
     io: str = "auto",
+    as_dict: bool = False,
     name: str | None = None,
     scope: Scope | None = None,
     **options: Any,
@@ -324,6 +326,8 @@ def open_files(
         "map": files are mapped into memory, and tuples are views of the page cache. "read": files are read in
         large blocks. "auto": all files are mapped except small ones (96 KiB at most), compressed ones, and those
         on a network file system.
+    as_dict : bool
+        Whether tuples are delivered as dicts from `Reader.names` to arrays.
     name : str, optional
         The name of the reader's variable in the scope. By default, a unique name.
     scope : Scope, optional
@@ -388,6 +392,7 @@ def open_files(
         verify_first=verify_first,
         compression=compression,
         io=io,
+        as_dict=as_dict,
         name=name,
         scope=scope,
     )
@@ -398,12 +403,13 @@ def _open_format(
     format: str | None,
     options: Mapping[str, Any],
     *described: Any,
+    as_dict: bool = False,
     name: str | None = None,
     scope: Scope | None = None,
     **reading: Any,
 ) -> Reader:
     operator, attributes = open_operator(filenames, format, options, *described, **reading)
-    return _create_reader(operator, "open_files", name, scope, attributes)
+    return _create_reader(operator, "open_files", name, scope, attributes, as_dict=as_dict)
 
 
 def open_operator(
@@ -458,12 +464,15 @@ def _division(
 
 
 def _create_reader(
-    operator: str, key: str, name: str | None, scope: Scope | None, attributes: Mapping[str, Any]
+    operator: str, key: str, name: str | None, scope: Scope | None, attributes: Mapping[str, Any], *, as_dict: bool
 ) -> Reader:
     scope = global_scope() if scope is None else scope
     out = unique_name._generate_process_wide(key) if name is None else name
     scope._create(operator, out, **attributes)
-    return Reader._wrap_owned(scope, out, None)
+    reader = Reader._wrap_owned(scope, out, None)
+    if as_dict:
+        reader._set_structure(_structure.by_names(reader.names))
+    return reader
 
 
 @validate(filenames=anything, format=optional(text))
@@ -972,16 +981,22 @@ RANDOM_DATA_CHECKS = {
 }
 
 
-@validate(**RANDOM_DATA_CHECKS, name=optional(text), scope=optional(check_scope))
+@validate(
+    **{**RANDOM_DATA_CHECKS, "shapes": _structure.shapes, "dtypes": _structure.CHECKS["dtypes"]},
+    as_dict=flag,
+    name=optional(text),
+    scope=optional(check_scope),
+)
 def random_data(
-    shapes: Sequence[Shape],
-    dtypes: Sequence[npt.DTypeLike] | None = None,
+    shapes: Shapes,
+    dtypes: DTypes | None = None,
     low: float = 0,
     high: float = 1,
     *,
     seed: int = 0,
     count: int | None = None,
     names: Sequence[str] | None = None,
+    as_dict: bool = False,
     name: str | None = None,
     scope: Scope | None = None,
 ) -> Reader:
@@ -991,9 +1006,9 @@ def random_data(
 
     Parameters
     ----------
-    shapes : sequence of shapes
-        The shape of each slot, without -1.
-    dtypes : sequence, optional
+    shapes : sequence or dict of shapes
+        The shape of each slot, without -1. A dict is as for `py_array_reader`.
+    dtypes : sequence or dict, optional
         The dtype of each slot, by default float32.
     low, high : float
         The range of the numbers: at least `low` and below `high`. Integers may also be equal to `high`.
@@ -1002,8 +1017,8 @@ def random_data(
     count : int, optional
         The number of tuples in a pass. By default, a pass has no end.
     names : sequence of str, optional
-        The names of the slots. By default, they have none.
-    name, scope
+        The names of the slots, if `shapes` is no dict. By default, they have none.
+    as_dict, name, scope
         As for `open_files`.
 
     Returns
@@ -1024,17 +1039,15 @@ def random_data(
     >>> image.shape, label.shape, bool(0 <= image.min() <= image.max() < 9), int(label) in range(10)
     ((28, 28), (), True, True)
     """
-    every = ["float32"] * len(shapes) if dtypes is None else dtypes
-    return _create_reader(
-        "create_random_data_generator",
-        "random_data",
-        name,
-        scope,
-        {
-            "slots": _slots.to_attributes(shapes, every, None, names),
-            "low": low,
-            "high": high,
-            "seed": seed,
-            "count": -1 if count is None else count,
-        },
-    )
+    about = _structure.describe(shapes, dtypes, None, names, as_dict=as_dict)
+    every = [dtype or "float32" for dtype in about.dtypes or [None] * len(about.shapes)]
+    attributes = {
+        "slots": _slots.to_attributes(about.shapes, every, None, about.names),
+        "low": low,
+        "high": high,
+        "seed": seed,
+        "count": -1 if count is None else count,
+    }
+    reader = _create_reader("create_random_data_generator", "random_data", name, scope, attributes, as_dict=False)
+    reader._set_structure(about.structure)
+    return reader

@@ -70,6 +70,7 @@ class ReadOptions(TypedDict, total=False):
     verify_first: bool
     compression: str
     io: str
+    as_dict: bool
     name: str | None
     scope: Scope | None
 

@@ -9,24 +9,19 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from . import _arguments, _exit, _failures, _native, _slots
+from . import _arguments, _exit, _failures, _native, _slots, _structure
 from ._arguments import flag, instance, integer, optional, refuse, validate
 from ._place import CPUPlace, Place, check_place
 from ._reserved_slots import reserved_slots
 from ._scope import Scope, ScopeVariable
 from ._slots import Shape
+from ._structure import DTypes, LoDLevels, Shapes
 from .errors import InvalidArgument, QueueClosed, StateError
 
-# Checks of the arguments that every function that makes a queue has, besides capacity, shapes and place.
-QUEUE_CHECKS = {
-    "dtypes": optional(_slots.dtypes),
-    "bytes_limit": integer(0),
-    "lod_levels": optional(_slots.lod_levels),
-}
+# Checks of the arguments that every function that makes a queue has, besides capacity and place.
+QUEUE_CHECKS = {**_structure.CHECKS, "bytes_limit": integer(0), "as_dict": flag}
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from ._producing import PassParts
 
 
@@ -387,22 +382,18 @@ class PyArrayFeedQueueHolder:
             self._scope, self._name = scope.scope, scope.name
         self._feeder: PyArrayFeedQueue | None = None
 
-    @validate(
-        capacity=integer(1, "tuple"),
-        shapes=_slots.shapes,
-        place=optional(check_place),
-        **QUEUE_CHECKS,
-        restartable=flag,
-    )
+    @validate(capacity=integer(1, "tuple"), place=optional(check_place), **QUEUE_CHECKS, restartable=flag)
     def init_once(
         self,
         capacity: int,
-        shapes: Sequence[Shape],
+        shapes: Shapes,
         place: Place | None = None,
         *,
-        dtypes: Sequence[npt.DTypeLike | None] | None = None,
+        dtypes: DTypes | None = None,
         bytes_limit: int = 0,
-        lod_levels: Sequence[int] | None = None,
+        lod_levels: LoDLevels | None = None,
+        names: Sequence[str] | None = None,
+        as_dict: bool = False,
         restartable: bool = False,
     ) -> PyArrayFeedQueue:
         """Make the queue. This can be done once for a variable.
@@ -411,20 +402,8 @@ class PyArrayFeedQueueHolder:
         ----------
         capacity : int
             The largest number of tuples that the queue holds, at least 1.
-        shapes : sequence of shapes
-            The shape of each slot. -1 matches any size. A first dimension of -1 is the size of the batch, which must
-            be equal in all slots that have one.
-        place : Place, optional
-            Where the consumer wants the tuples, by default `CPUPlace`. For a `CUDAPlace`, producers push into pinned
-            host memory, and the tuples are copied to the device from there.
-        dtypes : sequence, optional
-            The dtype of each slot, such as ``"float32"``. The first tuple determines dtypes that are None or not
-            given. ``"bfloat16"`` is accepted by name.
-        bytes_limit : int
-            The largest number of bytes of all tuples that are queued or being written. 0: no limit. A larger tuple is
-            refused.
-        lod_levels : sequence of int, optional
-            The number of levels of ragged offsets (LoD, level of detail) of each slot, by default 0.
+        shapes, place, dtypes, bytes_limit, lod_levels, names, as_dict
+            As for `py_array_reader`.
         restartable : bool
             Whether the producer can start over. Then a reset of a reader begins the next pass, and the producer waits
             for passes with `PyArrayFeedQueue.wait_pass`.
@@ -440,7 +419,8 @@ class PyArrayFeedQueueHolder:
         SlotCountError
             `dtypes` or `lod_levels` do not have an entry for each of `shapes`.
         """
-        specs = _slots.to_specs(shapes, dtypes, lod_levels)
+        slots = _structure.describe(shapes, dtypes, lod_levels, names, as_dict=as_dict)
+        specs = _slots.to_specs(*slots[:4])
         queue = self._scope._use(
             self._name,
             lambda var: PyArrayFeedQueue._init_once(
@@ -448,6 +428,7 @@ class PyArrayFeedQueueHolder:
             ),
             make=True,
         )
+        queue._set_structure(slots.structure)
         self._feeder = queue
         _exit.watch(queue)
         return queue

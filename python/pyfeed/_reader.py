@@ -8,18 +8,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
-from . import _arguments, _exit, _native, _ranks, _slots, unique_name
+from . import _arguments, _exit, _native, _ranks, _slots, _structure, unique_name
 from ._arguments import flag, instance, integer, optional, text, validate
 from ._attributes import decode, encode
 from ._map import MapTask
 from ._place import CPUPlace, Place, check_place, check_places, place_attribute
 from ._queue import QUEUE_CHECKS, PyArrayFeedQueue, PyArrayFeedQueueHolder
 from ._scope import Scope, check_scope, global_scope
-from ._slots import SLOT_CHECKS, Shape, Slot
+from ._slots import Slot
+from ._structure import DTypes, LoDLevels, Shapes, Structure
 from .errors import ForkError, InvalidArgument, NotFoundError, RecordIndexError, StateError
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
+    pass
 
 
 # The smallest default capacity of map. It is also the default of the operator: mapCapacity in readers/ops/map.go.
@@ -76,8 +77,8 @@ class Reader(_native.Reader):
     _last_stats: str  # the statistics of a closed reader, as JSON
 
     @classmethod
-    @validate(scope=check_scope, name=text)
-    def in_variable(cls, scope: Scope, name: str) -> Reader:
+    @validate(scope=check_scope, name=text, as_dict=flag)
+    def in_variable(cls, scope: Scope, name: str, *, as_dict: bool = False) -> Reader:
         """Return the reader in a variable of a scope, such as one that a program or C++ made.
 
         Parameters
@@ -86,6 +87,8 @@ class Reader(_native.Reader):
             The scope, or a scope whose parent has the variable.
         name : str
             The name of the variable.
+        as_dict : bool
+            Whether the new object delivers dicts, whose keys are `names`, instead of tuples.
 
         Returns
         -------
@@ -106,7 +109,10 @@ class Reader(_native.Reader):
         >>> Reader.in_variable(reader.scope, "numbers_of_the_example").name
         'numbers_of_the_example'
         """
-        return cls._wrap(scope, name, _exit.UNKNOWN, direct=False)
+        reader = cls._wrap(scope, name, _exit.UNKNOWN, direct=False)
+        if as_dict:
+            reader._set_structure(_structure.by_names(reader.names))
+        return reader
 
     @classmethod
     def _wrap(cls, scope: Scope, name: str, upstream: object, *, direct: bool) -> Reader:
@@ -117,9 +123,12 @@ class Reader(_native.Reader):
         return reader
 
     @classmethod
-    def _wrap_owned(cls, scope: Scope, name: str, upstream: object, *, direct: bool = False) -> Reader:
+    def _wrap_owned(
+        cls, scope: Scope, name: str, upstream: object, *, direct: bool = False, structure: Structure = None
+    ) -> Reader:
         """Return an object for the reader in a variable. The variable is erased when the object is gone."""
         reader = cls._wrap(scope, name, upstream, direct=direct)
+        reader._set_structure(structure)
         reader._finalizer = weakref.finalize(reader, _erase, scope, name)
         reader._finalizer.atexit = False
         return reader
@@ -129,7 +138,8 @@ class Reader(_native.Reader):
         self._check_open(*others)
         name = unique_name._generate_process_wide(f"{kind}_reader")
         self.scope._create(f"create_{kind}_reader", name, self.name, *(o.name for o in others), **attributes)
-        return Reader._wrap_owned(self.scope, name, (self, *others) if others else self, direct=_direct)
+        upstream = (self, *others) if others else self
+        return Reader._wrap_owned(self.scope, name, upstream, direct=_direct, structure=self._structure)
 
     def _readers_below(self) -> list[Reader]:
         """Return the readers that this one reads from, as far as Python knows them."""
@@ -184,7 +194,7 @@ class Reader(_native.Reader):
         self._check_open()
         name = unique_name._generate_process_wide("batch_reader")
         self.scope.create_batch_reader(name, self.name, batch_size, drop_last, ragged=ragged)
-        return Reader._wrap_owned(self.scope, name, self)
+        return Reader._wrap_owned(self.scope, name, self, structure=self._structure)
 
     @validate(buffer_size=integer(1, "tuple"), seed=integer(0))
     def shuffle(self, buffer_size: int, seed: int = 0) -> Reader:
@@ -396,7 +406,7 @@ class Reader(_native.Reader):
     def zip(self, *others: Reader, strict: bool = False) -> Reader:
         """Make a reader whose tuples join the slots of this reader with those of other readers.
 
-        A pass ends with the shortest reader.
+        A pass ends with the shortest reader. If the readers deliver dicts, the dicts are joined.
 
         Parameters
         ----------
@@ -413,7 +423,7 @@ class Reader(_native.Reader):
         ------
         InvalidArgument
             There is no other reader, or one is in another scope, or `open_files` has divided the records of the
-            readers differently among processes.
+            readers differently among processes; or only some readers deliver dicts, or two dicts have the same key.
         StateError
             A reader is closed.
 
@@ -429,12 +439,20 @@ class Reader(_native.Reader):
         for other in others:
             if other.scope is not self.scope:
                 raise InvalidArgument(f"zip: expected readers in one scope, found the reader {other.name!r} in another")
-        return self._derive("zip", *others, strict=strict)
+        self._check_open(*others)
+        every = (self, *others)
+        structure = None
+        if any(reader._structure is not None for reader in every):
+            structure = _structure.merge([r._structure for r in every], [len(r.slots) for r in every])
+        out = self._derive("zip", *others, strict=strict)
+        out._set_structure(structure)
+        return out
 
     @validate(
         function=_arguments.function,
         num_threads=integer(1),
-        **SLOT_CHECKS,
+        **_structure.OPTIONAL_CHECKS,
+        as_dict=optional(flag),
         capacity=optional(integer(1, "tuple")),
         ordered=flag,
         with_position=flag,
@@ -446,11 +464,12 @@ class Reader(_native.Reader):
         self,
         function: Callable[..., Any],
         num_threads: int = 1,
-        shapes: Sequence[Shape] | None = None,
-        dtypes: Sequence[npt.DTypeLike | None] | None = None,
-        lod_levels: Sequence[int] | None = None,
+        shapes: Shapes | None = None,
+        dtypes: DTypes | None = None,
+        lod_levels: LoDLevels | None = None,
         names: Sequence[str] | None = None,
         *,
+        as_dict: bool | None = None,
         capacity: int | None = None,
         ordered: bool = True,
         with_position: bool = False,
@@ -463,14 +482,18 @@ class Reader(_native.Reader):
         Parameters
         ----------
         function : callable
-            Called with the arrays of a tuple, an argument for each slot. It returns a tuple or a list of arrays, or a
-            single array for a single slot. A slot of bytes may also be `bytes` or `str`. The result is copied.
+            Called with the arrays of a tuple, an argument for each slot; or with the dict, if this reader delivers
+            dicts. It returns a tuple or a list, a single array for a single slot, or a dict whose keys are the names
+            of the slots. The values are as for `PyArrayFeedQueue.push`, and are copied.
         num_threads : int
             The number of threads that call the function. More than one thread helps only as far as the function
             releases the GIL, as NumPy, decoders and I/O do.
         shapes, dtypes, lod_levels, names : sequence, optional
             The slots of the results, as for `py_array_reader`: an entry for each slot. By default, they are the slots
             of this reader.
+        as_dict : bool, optional
+            Whether the new reader delivers dicts, if `shapes` is not a dict itself. By default, it does if this
+            reader does.
         capacity : int, optional
             The largest number of tuples that were taken and whose results are not yet delivered. By default 4 for
             each thread, and at least 16.
@@ -530,24 +553,42 @@ class Reader(_native.Reader):
                 "the processes would not have the same number of tuples"
             )
         size = max(_MIN_MAP_CAPACITY, 4 * num_threads) if capacity is None else capacity
-        wanted = _slots.to_attributes(shapes, dtypes, lod_levels, names)
-        attributes: dict[str, Any] = {} if wanted is None else {"slots": wanted}
+        structure, slots = self._slots_of_results(shapes, dtypes, lod_levels, names, as_dict)
+        attributes: dict[str, Any] = {} if slots is None else {"slots": slots}
         if rng:
             attributes["seed"] = seed  # a state of another seed is refused
         out = self._derive("map", capacity=size, ordered=ordered, _direct=True, **attributes)
+        out._set_structure(structure)
         work = MapTask(
             self,
             function,
-            _slots.find_bytes_slots(out.slots),
             size + num_threads,
             with_position=with_position,
             seed=seed if rng else None,
             skips=on_error == "skip",
         )
         out._upstream = work
-        work.start(out._workers, out.name, num_threads)
+        found = out.slots
+        arguments = (
+            self._structure if self._structure is None or isinstance(self._structure, tuple) else (self._structure,)
+        )
+        results = _structure.accepted(structure, [slot.name for slot in found])
+        work.start(lambda: out._workers(_slots.kinds(found), arguments, results), out.name, num_threads)
         out._threads = num_threads
         return out
+
+    def _slots_of_results(
+        self, shapes: Any, dtypes: Any, lod_levels: Any, names: Sequence[str] | None, as_dict: bool | None
+    ) -> tuple[Structure, list[dict[str, Any]] | None]:
+        """Return the structure of the results of `map`, and their slots as attributes; None: those of this reader."""
+        dicts = isinstance(self._structure, dict) if as_dict is None else as_dict
+        if shapes is not None:
+            about = _structure.describe(shapes, dtypes, lod_levels, names, as_dict=dicts)
+            return about.structure, _slots.to_attributes(*about[:4])
+        _slots.refuse_without_shapes(dtypes, lod_levels, names)
+        if as_dict is None or (as_dict and isinstance(self._structure, dict)):
+            return self._structure, None
+        return (_structure.by_names(self.names) if as_dict else None), None
 
     @property
     def rank(self) -> int:
@@ -558,6 +599,11 @@ class Reader(_native.Reader):
     def world(self) -> int:
         """The number of processes, if `open_files` has divided the records among them; else 1."""
         return _division(self.stats())[1]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the slots, which are the keys of dicts. Slot 2 is ``"slot2"`` if it has no name."""
+        return _structure.names_of(self.slots)
 
     @property
     def slots(self) -> list[Slot]:
@@ -710,7 +756,7 @@ class Reader(_native.Reader):
         """
         self.load_state_dict(state, strict=strict)
 
-    def __getitem__(self, index: SupportsIndex) -> tuple[Any, ...]:
+    def __getitem__(self, index: SupportsIndex) -> Any:
         """Return a record of a reader that was made by ``open_files(..., index=True)``.
 
         Parameters
@@ -721,7 +767,7 @@ class Reader(_native.Reader):
 
         Returns
         -------
-        tuple of arrays
+        tuple or dict of arrays
 
         Raises
         ------
@@ -851,7 +897,6 @@ def _erase(scope: Scope, name: str) -> None:
 
 @validate(
     capacity=integer(1, "tuple"),
-    shapes=_slots.shapes,
     place=optional(check_place),
     **QUEUE_CHECKS,
     name=optional(text),
@@ -859,12 +904,14 @@ def _erase(scope: Scope, name: str) -> None:
 )
 def py_array_reader(
     capacity: int,
-    shapes: Sequence[Shape],
+    shapes: Shapes,
     place: Place | None = None,
     *,
-    dtypes: Sequence[npt.DTypeLike | None] | None = None,
+    dtypes: DTypes | None = None,
     bytes_limit: int = 0,
-    lod_levels: Sequence[int] | None = None,
+    lod_levels: LoDLevels | None = None,
+    names: Sequence[str] | None = None,
+    as_dict: bool = False,
     name: str | None = None,
     scope: Scope | None = None,
 ) -> tuple[Reader, PyArrayFeedQueue]:
@@ -874,21 +921,27 @@ def py_array_reader(
     ----------
     capacity : int
         The largest number of tuples that the queue holds, at least 1. A push to a full queue waits.
-    shapes : sequence of shapes
+    shapes : sequence or dict of shapes
         The shape of each slot. -1 matches any size. A first dimension of -1 is the size of the batch, which must
-        be equal in all slots that have one.
+        be equal in all slots that have one. With a dict, such as ``{"image": (28, 28), "label": ()}``, tuples are
+        pushed and delivered as dicts. Its values may be dicts, lists and tuples of shapes again. The names of the
+        slots are the keys, with dots between them.
     place : Place, optional
         Where the consumer wants the tuples, by default `CPUPlace`. For a `CUDAPlace`, producers push into pinned
         host memory, and the tuples are copied to the device from there.
-    dtypes : sequence, optional
+    dtypes : sequence or dict, optional
         The dtype of each slot, such as ``"float32"``. The first tuple determines dtypes that are None or not
         given.
     bytes_limit : int
         The largest number of bytes of all tuples that are queued or being written. 0: no limit. A larger tuple is
         refused with `TooLargeError`.
-    lod_levels : sequence of int, optional
+    lod_levels : sequence or dict of int, optional
         The number of levels of ragged offsets (LoD, level of detail) of each slot, by default 0. Slots with
         levels are pushed and delivered as `LoDTensor`.
+    names : sequence of str, optional
+        The names of the slots, if `shapes` is no dict. A producer may then push dicts with these keys.
+    as_dict : bool
+        Whether tuples are delivered as dicts, whose keys are the names. A slot without a name is ``"slot0"``.
     name : str, optional
         The name of the queue's variable; that of the reader is ``name + "_reader"``. By default, a unique name.
     scope : Scope, optional
@@ -904,7 +957,7 @@ def py_array_reader(
     StateError
         The variable `name` contains a queue already, or something else.
     SlotCountError
-        `dtypes` or `lod_levels` do not have an entry for each of `shapes`.
+        `dtypes`, `lod_levels` or `names` do not have an entry for each of `shapes`.
 
     Examples
     --------
@@ -916,16 +969,20 @@ def py_array_reader(
     >>> image.shape
     (32, 784)
     """
-    return _feed(capacity, shapes, place, dtypes, bytes_limit, lod_levels, name, scope, restartable=False)
+    return _feed(
+        capacity, shapes, place, dtypes, bytes_limit, lod_levels, names, as_dict, name, scope, restartable=False
+    )
 
 
 def _feed(
     capacity: int,
-    shapes: Sequence[Shape],
+    shapes: Shapes,
     place: Place | None,
-    dtypes: Sequence[npt.DTypeLike | None] | None,
+    dtypes: DTypes | None,
     bytes_limit: int,
-    lod_levels: Sequence[int] | None,
+    lod_levels: LoDLevels | None,
+    names: Sequence[str] | None,
+    as_dict: bool,
     name: str | None,
     scope: Scope | None,
     *,
@@ -940,17 +997,18 @@ def _feed(
         dtypes=dtypes,
         bytes_limit=bytes_limit,
         lod_levels=lod_levels,
+        names=names,
+        as_dict=as_dict,
         restartable=restartable,
     )
     weakref.finalize(queue, _erase, scope, feeder).atexit = False
     out = f"{feeder}_reader"
     scope.create_py_array_reader(out, feeder)
-    return Reader._wrap_owned(scope, out, queue, direct=True), queue
+    return Reader._wrap_owned(scope, out, queue, direct=True, structure=queue._structure), queue
 
 
 @validate(
     function=_arguments.function,
-    shapes=_slots.shapes,
     place=optional(check_place),
     **QUEUE_CHECKS,
     capacity=integer(1, "tuple"),
@@ -958,14 +1016,16 @@ def _feed(
     scope=optional(check_scope),
 )
 def from_generator(
-    function: Callable[..., Iterable[Sequence[Any]]],
-    shapes: Sequence[Shape],
+    function: Callable[..., Iterable[Any]],
+    shapes: Shapes,
     place: Place | None = None,
     *,
-    dtypes: Sequence[npt.DTypeLike | None] | None = None,
+    dtypes: DTypes | None = None,
     capacity: int = 8,
     bytes_limit: int = 0,
-    lod_levels: Sequence[int] | None = None,
+    lod_levels: LoDLevels | None = None,
+    names: Sequence[str] | None = None,
+    as_dict: bool = False,
     name: str | None = None,
     scope: Scope | None = None,
 ) -> Reader:
@@ -978,7 +1038,7 @@ def from_generator(
         If it has a parameter ``start`` without a default, it gets the number of tuples to leave out at the
         beginning of the pass: 0, or what was delivered before a `Reader.load_state_dict`. Otherwise it is called
         without arguments, and those tuples are dropped.
-    shapes, place, dtypes, capacity, bytes_limit, lod_levels, name, scope
+    shapes, place, dtypes, capacity, bytes_limit, lod_levels, names, as_dict, name, scope
         As for `py_array_reader`. `capacity` is the largest number of tuples that the function is ahead of the
         reader.
 
@@ -1014,7 +1074,9 @@ def from_generator(
     start = {"start": 0} if requires(function, "start") else {}
     check_call(function, "a function without arguments, or with the argument start", **start)
     name = unique_name._generate_process_wide("py_array_feed_queue") if name is None else name
-    reader, queue = _feed(capacity, shapes, place, dtypes, bytes_limit, lod_levels, name, scope, restartable=True)
+    reader, queue = _feed(
+        capacity, shapes, place, dtypes, bytes_limit, lod_levels, names, as_dict, name, scope, restartable=True
+    )
     # The thread must hold neither the reader nor the queue's own object. The latter keeps the exception of a pass,
     # whose traceback refers to the reader.
     thread = threading.Thread(

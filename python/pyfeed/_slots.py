@@ -106,6 +106,13 @@ SLOT_CHECKS: dict[str, Check] = {
 }
 
 
+def refuse_without_shapes(dtypes: object, lod_levels: object, names: object) -> None:
+    """Raise `InvalidArgument` if one of these is given. It is called where shapes are not given."""
+    for what, given in (("dtypes", dtypes), ("lod_levels", lod_levels), ("names", names)):
+        if given is not None:
+            raise InvalidArgument(f"{what}: expected shapes along with it, found none")
+
+
 # ---- Conversions -----------------------------------------------------------------------------
 
 
@@ -116,13 +123,11 @@ def to_attributes(
     names: Sequence[str] | None,
 ) -> list[dict[str, Any]] | None:
     """Return slots as attributes of operators, made of checked arguments; None if `shapes` is None."""
-    for what, given in (("dtypes", dtypes), ("lod_levels", lod_levels), ("names", names)):
-        if given is not None and shapes is None:
-            raise InvalidArgument(f"{what}: expected shapes along with it, found none")
-        if shapes is not None:
-            check_length(what, given, len(shapes))
     if shapes is None:
+        refuse_without_shapes(dtypes, lod_levels, names)
         return None
+    for what, given in (("dtypes", dtypes), ("lod_levels", lod_levels), ("names", names)):
+        check_length(what, given, len(shapes))
     return [
         {
             "name": "" if names is None else names[i],
@@ -135,13 +140,21 @@ def to_attributes(
 
 
 def to_specs(
-    shapes: Sequence[Shape], dtypes: Sequence[npt.DTypeLike | None] | None, lod_levels: Sequence[int] | None
-) -> tuple[tuple[Any, tuple[int, ...], int], ...]:
-    """Return slots as a queue takes them: tuples of dtype, shape and number of levels of detail."""
-    check_length("dtypes", dtypes, len(shapes))
-    check_length("lod_levels", lod_levels, len(shapes))
+    shapes: Sequence[Shape],
+    dtypes: Sequence[npt.DTypeLike | None] | None,
+    lod_levels: Sequence[int] | None,
+    names: Sequence[str] | None,
+) -> tuple[tuple[Any, tuple[int, ...], int, str], ...]:
+    """Return slots as a queue takes them: tuples of dtype, shape, number of levels of detail, and name."""
+    for what, given in (("dtypes", dtypes), ("lod_levels", lod_levels), ("names", names)):
+        check_length(what, given, len(shapes))
     return tuple(
-        (None if dtypes is None else dtypes[i], tuple(shape), 0 if lod_levels is None else lod_levels[i])
+        (
+            None if dtypes is None else dtypes[i],
+            tuple(shape),
+            0 if lod_levels is None else lod_levels[i],
+            "" if names is None else names[i],
+        )
         for i, shape in enumerate(shapes)
     )
 
@@ -159,8 +172,6 @@ def from_attributes(all_slots: Iterable[dict[str, Any]]) -> list[Slot]:
     ]
 
 
-def find_bytes_slots(all_slots: Iterable[Slot]) -> frozenset[int]:
-    """Return the numbers of the slots of bytes or text, which have one sequence in each tuple."""
-    return frozenset(
-        i for i, s in enumerate(all_slots) if s.lod_levels == 1 and s.dtype in ("uint8", None) and s.shape == (-1,)
-    )
+def kinds(all_slots: Iterable[Slot]) -> tuple[tuple[str | None, int], ...]:
+    """Return the dtypes and the numbers of levels of slots, by which C converts numbers and text of Python."""
+    return tuple((s.dtype, s.lod_levels) for s in all_slots)

@@ -7,17 +7,15 @@ import os
 import threading
 import warnings
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-import numpy.typing as npt
-
-from . import _arguments, _attributes, _native, _slots
+from . import _arguments, _attributes, _native, _slots, _structure
 from ._arguments import anything, optional, text, validate
-from ._lod import encode_bytes_slots
 from ._open import encode_options
-from ._slots import SLOT_CHECKS, Shape
+from ._slots import Slot
+from ._structure import DTypes, LoDLevels, Shapes
 from .errors import Error
 
 _unclosed: weakref.WeakSet[Writer] = weakref.WeakSet()
@@ -31,11 +29,6 @@ def _abort_unclosed() -> None:
             writer.abort()
         except Error:
             pass  # in a forked child: the file belongs to the parent
-
-
-class _AllSlots:
-    def __contains__(self, _: object) -> bool:
-        return True
 
 
 class Writer(_native.Writer):
@@ -53,25 +46,27 @@ class Writer(_native.Writer):
 
     filename: str
     _lock: threading.RLock
-    _bytes_slots: Any
+    _takes_names: bool  # the first tuple decides the slots and their names
 
     @classmethod
-    def _open(cls, filename: str, format: str | None, attributes: dict[str, Any], bytes_slots: Any) -> Self:
-        writer = cls._create(os.fsencode(filename), format, _attributes.encode(attributes))
-        writer.filename, writer._bytes_slots = filename, bytes_slots
+    def _open(cls, filename: str, format: str | None, attributes: dict[str, Any], slots: list[Slot]) -> Self:
+        writer = cls._create(os.fsencode(filename), format, _attributes.encode(attributes), _slots.kinds(slots))
+        writer.filename = filename
+        writer._takes_names = not attributes.keys() & {"slots", "names"}
         writer._lock = threading.RLock()
         _unclosed.add(writer)
         return writer
 
     @validate()
-    def write(self, arrays: Sequence[Any]) -> None:
+    def write(self, arrays: Sequence[Any] | Mapping[str, Any]) -> None:
         """Write a tuple.
 
         Parameters
         ----------
-        arrays : tuple or list
+        arrays : tuple, list or dict
             An array for each slot, as for `PyArrayFeedQueue.push`. `bytes` and `str` become a sequence of bytes, as
-            by `LoDTensor.from_bytes`.
+            by `LoDTensor.from_bytes`. The keys of a dict are the names of the slots. If `open_writer` was given
+            neither names nor shapes, the first tuple decides them.
 
         Raises
         ------
@@ -83,9 +78,11 @@ class Writer(_native.Writer):
         StateError
             The writer is closed, or an earlier write has failed. Then the writer can only `abort`.
         """
-        ready = encode_bytes_slots(arrays, self._bytes_slots)
         with self._lock:
-            self._write(ready)
+            if self._takes_names and isinstance(arrays, Mapping):
+                self._set_structure(*_structure.of_value(arrays))
+            self._write(arrays)
+            self._takes_names = False
 
     @validate()
     def close(self) -> None:
@@ -129,14 +126,14 @@ class Writer(_native.Writer):
         return f"<Writer {self.filename!r}{', closed' if self.closed else ''}>"
 
 
-@validate(filename=_arguments.path, format=optional(text), **SLOT_CHECKS, options=anything)
+@validate(filename=_arguments.path, format=optional(text), **_structure.OPTIONAL_CHECKS, options=anything)
 def open_writer(
     filename: str | os.PathLike[str],
     format: str | None = None,
     *,
-    shapes: Sequence[Shape] | None = None,
-    dtypes: Sequence[npt.DTypeLike | None] | None = None,
-    lod_levels: Sequence[int] | None = None,
+    shapes: Shapes | None = None,
+    dtypes: DTypes | None = None,
+    lod_levels: LoDLevels | None = None,
     names: Sequence[str] | None = None,
     **options: Any,
 ) -> Writer:
@@ -157,7 +154,8 @@ def open_writer(
         The slots of the tuples, as for `py_array_reader`: an entry for each slot. By default, the first tuple
         determines them.
     names : sequence of str, optional
-        The names of the slots. They are the first line of a CSV file, and the extensions in a tar file.
+        The names of the slots. They are the first line of a CSV file, and the extensions in a tar file. By
+        default, they are the keys of `shapes` or of the first tuple, if it is a dict.
     **options
         The options of the format: see `docs/formats.md`.
 
@@ -188,12 +186,19 @@ def open_writer(
     """
     path = os.fspath(filename)
     attributes: dict[str, Any] = {"options": encode_options(options, format, (path,))}
-    bytes_slots: Any = _AllSlots()
-    if shapes is None and names is not None:
-        attributes["names"] = list(names)
-        names = None
-    wanted = _slots.to_attributes(shapes, dtypes, lod_levels, names)
-    if wanted is not None:
-        attributes["slots"] = wanted
-        bytes_slots = _slots.find_bytes_slots(_slots.from_attributes(wanted))
-    return Writer._open(path, format, attributes, bytes_slots)
+    slots: list[Slot] = []
+    structure = None
+    if shapes is not None:
+        about = _structure.describe(shapes, dtypes, lod_levels, names, as_dict=False)
+        attributes["slots"] = _slots.to_attributes(*about[:4])
+        slots = _slots.from_attributes(attributes["slots"])
+        structure, names = about.structure, about.names
+    else:
+        _slots.refuse_without_shapes(dtypes, lod_levels, None)
+        if names is not None:
+            attributes["names"] = list(names)
+    writer = Writer._open(path, format, attributes, slots)
+    structure = _structure.accepted(structure, names or ())
+    if structure:
+        writer._set_structure(structure, None)
+    return writer

@@ -13,7 +13,6 @@ import numpy.typing as npt
 from . import _arguments, _attributes, _exit, _native, _slots
 from ._arguments import text, validate
 from ._failures import report_unraisable
-from ._lod import encode_bytes_slots
 from ._producing import call_producer, push_all
 from ._queue import PyArrayFeedQueue
 from ._slots import SLOT_CHECKS, Shape
@@ -74,7 +73,7 @@ def register_format(
     """Return a decorator that registers a function as a file format.
 
     The function reads one file. It is called with the path of the file as a str, and with the options given to
-    `open_files` as keyword arguments. It yields tuples of arrays. A slot of bytes may also be `bytes` or `str`.
+    `open_files` as keyword arguments. It yields tuples as for `PyArrayFeedQueue.push`.
     The format stays registered until the process ends, also for readers that C++ makes in this process. Such
     formats can be read, but not written.
 
@@ -189,12 +188,7 @@ class _PythonFormat:
             pass
 
     def push_all(self, queue: PyArrayFeedQueue, path: str, options: dict[str, Any]) -> None:
-        bytes_slots = _slots.find_bytes_slots(_slots.Slot("", *s) for s in queue._slots())
-
-        def push(arrays: Any) -> None:
-            queue.push(encode_bytes_slots(arrays, bytes_slots) if bytes_slots else arrays)
-
-        if push_all(push, call_producer(self.function, path, **options)):
+        if push_all(queue.push, call_producer(self.function, path, **options)):
             queue.close()
 
 

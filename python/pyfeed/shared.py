@@ -15,15 +15,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
-import numpy.typing as npt
 
-from . import _arguments, _exit, _native, _slots, unique_name
+from . import _arguments, _exit, _native, _slots, _structure, unique_name
 from ._arguments import flag, format_value, integer, items, optional, refuse, text, validate
 from ._place import CPUPlace, Place, check_place
 from ._queue import PyArrayFeedQueue
 from ._reader import Reader, _erase
 from ._scope import Scope, check_scope, global_scope
-from ._slots import Shape
+from ._structure import DTypes, LoDLevels, Shapes, Structure
 from .errors import ArgumentTypeError, Error, InvalidArgument, StateError
 
 __all__ = ["SharedFeedQueue"]
@@ -111,13 +110,12 @@ class SharedFeedQueue(PyArrayFeedQueue):
 
     Parameters
     ----------
-    shapes : sequence of shapes
-        The shape of each slot. -1 matches any size. A first dimension of -1 is the size of the batch, which must
-        be equal in all slots that have one.
+    shapes : sequence or dict of shapes
+        The shape of each slot, as for `pyfeed.py_array_reader`.
     place : Place, optional
         Where the consumer wants the tuples, by default `CPUPlace`. For other places, the ring is registered with
         the CUDA driver once, and devices copy from it directly.
-    dtypes : sequence, optional
+    dtypes : sequence or dict, optional
         The dtype of each slot. The first tuple determines dtypes that are None or not given.
     ring_cells : int
         The largest number of tuples in the ring at one time, from 1 to 4096: tuples that are being written,
@@ -128,9 +126,11 @@ class SharedFeedQueue(PyArrayFeedQueue):
         The largest size of a tuple in bytes, with each array and each level of ragged offsets (LoD, level of
         detail) aligned to 256 bytes. It may be left out if all sizes and dtypes are given and there is no LoD.
         For a `CPUPlace`, only the part of a cell that is used takes memory.
-    lod_levels : sequence of int, optional
+    lod_levels : sequence or dict of int, optional
         The number of levels of ragged offsets of each slot, by default 0. Slots with levels are pushed and
         delivered as `LoDTensor`.
+    names, as_dict
+        As for `pyfeed.py_array_reader`.
     name : str, optional
         The name of the queue's variable; that of the reader is ``name + "_reader"``. By default, a unique name.
     scope : Scope, optional
@@ -164,31 +164,34 @@ class SharedFeedQueue(PyArrayFeedQueue):
     _reader_ref: weakref.ref[Reader] | None
     _expected_workers: tuple[int | None, int]  # a pass, and the number of its workers
     _groups: list[_WorkerGroup]  # of persistent workers
+    _accepted: Structure  # of the tuples that workers may push
     _pass_lock: threading.Lock  # so that a worker's exit is reported to the pass that it was in, not to the next
 
     @validate(
-        shapes=_slots.shapes,
+        **_structure.CHECKS,
         place=optional(check_place),
-        dtypes=optional(_slots.dtypes),
+        as_dict=flag,
         ring_cells=integer(1, most=4096),
         cell_bytes=optional(integer(1, most=2**40)),
-        lod_levels=optional(_slots.lod_levels),
         name=optional(text),
         scope=optional(check_scope),
     )
     def __new__(
         cls,
-        shapes: Sequence[Shape],
+        shapes: Shapes,
         place: Place | None = None,
         *,
-        dtypes: Sequence[npt.DTypeLike | None] | None = None,
+        dtypes: DTypes | None = None,
         ring_cells: int = 8,
         cell_bytes: int | None = None,
-        lod_levels: Sequence[int] | None = None,
+        lod_levels: LoDLevels | None = None,
+        names: Sequence[str] | None = None,
+        as_dict: bool = False,
         name: str | None = None,
         scope: Scope | None = None,
     ) -> SharedFeedQueue:
-        specs = _slots.to_specs(shapes, dtypes, lod_levels)
+        slots = _structure.describe(shapes, dtypes, lod_levels, names, as_dict=as_dict)
+        specs = _slots.to_specs(*slots[:4])
         size = _bytes_of(specs) if cell_bytes is None else cell_bytes
         scope = global_scope() if scope is None else scope
         name = unique_name._generate_process_wide("shared_feed_queue") if name is None else name
@@ -206,6 +209,8 @@ class SharedFeedQueue(PyArrayFeedQueue):
             (None, 0),
         )
         queue._groups, queue._pass_lock = [], threading.Lock()
+        queue._set_structure(slots.structure)
+        queue._accepted = _structure.accepted(slots.structure, slots.names or ())
         weakref.finalize(queue, _erase, scope, name).atexit = False
         _exit.watch(queue)
         return queue
@@ -227,7 +232,7 @@ class SharedFeedQueue(PyArrayFeedQueue):
         if reader is None:
             out = f"{self._name}_reader"
             self._scope.create_py_array_reader(out, self._name)
-            reader = Reader._wrap_owned(self._scope, out, self, direct=True)
+            reader = Reader._wrap_owned(self._scope, out, self, direct=True, structure=self._structure)
             self._reader_ref = weakref.ref(reader)
         return reader
 
@@ -247,7 +252,7 @@ class SharedFeedQueue(PyArrayFeedQueue):
         from pyfeed_worker import Producer
 
         producer = Producer(self._fd)
-        producer._lender = (os.getpid(), self._fd)
+        producer._lender, producer._structure = (os.getpid(), self._fd), self._accepted
         return producer
 
     @property
@@ -482,10 +487,10 @@ class SharedFeedQueue(PyArrayFeedQueue):
         return f"<SharedFeedQueue {s['size']}/{self.capacity()} tuples, pass {s['pass_id']}{closed}>"
 
 
-def _bytes_of(slots: Sequence[tuple[Any, tuple[int, ...], int]]) -> int:
+def _bytes_of(slots: Sequence[tuple[Any, tuple[int, ...], int, str]]) -> int:
     """Return the size of a tuple in a cell, or raise an error if it is not known."""
     total = 0
-    for i, (dtype, dims, levels) in enumerate(slots):
+    for i, (dtype, dims, levels, _) in enumerate(slots):
         if dtype is None or levels or any(n < 0 for n in dims):
             raise InvalidArgument(
                 f"cell_bytes: expected a number, since a tuple may be of any size: slot {i} is {dtype or 'any dtype'}, "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -39,6 +39,7 @@ class Producer:
 
     _fd = -1
     _lender: tuple[int, int] | None = None  # process id and descriptor that any process may open the ring by
+    _structure: Any = None  # of the tuples that are pushed; None: tuples of arrays
     _pass: int | None = None  # the only pass to attach to; None: the current pass
 
     def __init__(self, fd: int) -> None:
@@ -110,14 +111,16 @@ class Producer:
             ring.attach(self._pass)
         return ring
 
-    def push(self, arrays: Sequence[Any], *, timeout: float | None = None) -> None:
+    def push(self, arrays: Sequence[Any] | Mapping[str, Any], *, timeout: float | None = None) -> None:
         """Push a tuple of arrays; wait while all cells of the ring are in use.
 
         Parameters
         ----------
-        arrays : tuple or list
+        arrays : tuple, list or dict
             One array for each slot: a NumPy array, an object in host memory with the buffer protocol,
             ``__array_interface__`` or DLPack, or a `LoDTensor`. The arrays may be strided. They are copied once.
+            Numbers of Python take the dtype of their slot. Text and bytes become uint8; for a slot with a level of
+            offsets, they are one sequence. If the slots of the queue have names, a dict with these keys may be pushed.
         timeout : float, optional
             Seconds to wait for a cell.
 
@@ -129,7 +132,7 @@ class Producer:
             The queue takes no more tuples. `TrainerGone` if the trainer has ended.
         Timeout
         """
-        self._attached().push(arrays, timeout)
+        self._attached().push(arrays, timeout, self._structure)
 
     def reserve(
         self,
@@ -217,9 +220,9 @@ class Producer:
         if context.get_spawning_popen() is not None:
             from multiprocessing.reduction import DupFd
 
-            return _from_inherited_fd, (DupFd(self._fd), self._pass)
+            return _from_inherited_fd, (DupFd(self._fd), self._pass, self._structure)
         pid, fd = self._lender or (os.getpid(), self._fd)
-        return _from_process, (pid, fd, self._mapped().identity, self._pass)
+        return _from_process, (pid, fd, self._mapped().identity, self._pass, self._structure)
 
     def __del__(self) -> None:
         if self._fd >= 0:
@@ -272,18 +275,18 @@ class Reservation:
             self._ring.abandon(*self._held)
 
 
-def _from_inherited_fd(fd: Any, pass_id: int | None) -> Producer:
+def _from_inherited_fd(fd: Any, pass_id: int | None, structure: Any) -> Producer:
     """Unpickle a producer in a process that multiprocessing starts, which has inherited the descriptor."""
     own = fd.detach()
     try:
         producer = Producer(own)
     finally:
         os.close(own)
-    producer._pass = pass_id
+    producer._pass, producer._structure = pass_id, structure
     return producer
 
 
-def _from_process(pid: int, fd: int, identity: bytes, pass_id: int | None) -> Producer:
+def _from_process(pid: int, fd: int, identity: bytes, pass_id: int | None, structure: Any) -> Producer:
     """Unpickle a producer in any process, by way of the process that it comes from."""
     try:
         own = os.open(f"/proc/{pid}/fd/{fd}", os.O_RDWR | os.O_CLOEXEC)
@@ -301,7 +304,7 @@ def _from_process(pid: int, fd: int, identity: bytes, pass_id: int | None) -> Pr
         same = False
     if not same:
         raise StateError(f"process {pid}, which this producer comes from, does not have its queue any more")
-    producer._lender, producer._pass = (pid, fd), pass_id
+    producer._lender, producer._pass, producer._structure = (pid, fd), pass_id, structure
     return producer
 
 

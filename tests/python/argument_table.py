@@ -81,7 +81,7 @@ PyArrayFeedQueue.stats
 PyArrayFeedQueue.wait_pass after timeout
 PyArrayFeedQueueHolder scope name
 PyArrayFeedQueueHolder.feeder
-PyArrayFeedQueueHolder.init_once capacity shapes place dtypes bytes_limit lod_levels restartable
+PyArrayFeedQueueHolder.init_once capacity shapes place dtypes bytes_limit lod_levels names as_dict restartable
 Reader.batch batch_size drop_last ragged
 Reader.close
 Reader.current_pass
@@ -89,9 +89,9 @@ Reader.double_buffer place depth
 Reader.feeder
 Reader.get_state
 Reader.has_next timeout
-Reader.in_variable scope name
+Reader.in_variable scope name as_dict
 Reader.load_state_dict state strict
-Reader.map function num_threads shapes dtypes lod_levels names capacity ordered with_position rng seed on_error
+Reader.map function num_threads shapes dtypes lod_levels names as_dict capacity ordered with_position rng seed on_error
 Reader.multi_pass pass_num
 Reader.read timeout
 Reader.reset
@@ -114,7 +114,7 @@ Scope.var name
 ScopeVariable scope name
 ScopeVariable.get_tensor
 ScopeVariable.set_tensor array
-SharedFeedQueue shapes place dtypes ring_cells cell_bytes lod_levels name scope
+SharedFeedQueue shapes place dtypes ring_cells cell_bytes lod_levels names as_dict name scope
 SharedFeedQueue.capacity
 SharedFeedQueue.close pass_id
 SharedFeedQueue.report_exit pid exit_status
@@ -149,7 +149,7 @@ Writer.write arrays
 default_main_program
 default_startup_program
 list_formats
-from_generator function shapes place dtypes capacity bytes_limit lod_levels name scope
+from_generator function shapes place dtypes capacity bytes_limit lod_levels names as_dict name scope
 get_buffer place capacity bytes_limit
 get_cmake_dir
 get_include
@@ -162,27 +162,30 @@ load_kernels path
 memory_stats
 open_csv filenames delimiter quote comment header columns column_dtypes missing num_threads ordered interleave
     shuffle_files shuffle_records rank world virtual_shards even index index_dir on_corrupt verify_first compression io
-    name scope shapes dtypes lod_levels names
+    as_dict name scope shapes dtypes lod_levels names
 open_files filenames format shapes dtypes lod_levels names num_threads ordered interleave shuffle_files shuffle_records
-    rank world virtual_shards even index index_dir on_corrupt verify_first compression io name scope options
+    rank world virtual_shards even index index_dir on_corrupt verify_first compression io as_dict name scope
+    options
 open_idx filenames num_threads ordered interleave shuffle_files shuffle_records rank world virtual_shards even index
-    index_dir on_corrupt verify_first compression io name scope shapes dtypes lod_levels names
+    index_dir on_corrupt verify_first compression io as_dict name scope shapes dtypes lod_levels names
 open_npy filenames instances num_threads ordered interleave shuffle_files shuffle_records rank world virtual_shards even
-    index index_dir on_corrupt verify_first compression io name scope shapes dtypes lod_levels names
+    index index_dir on_corrupt verify_first compression io as_dict name scope shapes dtypes lod_levels names
 open_npz filenames arrays instances num_threads ordered interleave shuffle_files shuffle_records rank world
-    virtual_shards even index index_dir on_corrupt verify_first compression io name scope shapes dtypes lod_levels names
+    virtual_shards even index index_dir on_corrupt verify_first compression io as_dict name scope shapes dtypes
+    lod_levels names
 open_raw filenames shapes dtypes names byte_order header_bytes num_threads ordered interleave shuffle_files
-    shuffle_records rank world virtual_shards even index index_dir on_corrupt verify_first compression io name scope
+    shuffle_records rank world virtual_shards even index index_dir on_corrupt verify_first compression io as_dict name
+    scope
 open_recordio filenames records num_threads ordered interleave shuffle_files shuffle_records rank world virtual_shards
-    even index index_dir on_corrupt verify_first compression io name scope shapes dtypes lod_levels names
+    even index index_dir on_corrupt verify_first compression io as_dict name scope shapes dtypes lod_levels names
 open_tar filenames fields end num_threads ordered interleave shuffle_files shuffle_records rank world virtual_shards
-    even index index_dir on_corrupt verify_first compression io name scope shapes dtypes lod_levels names
+    even index index_dir on_corrupt verify_first compression io as_dict name scope shapes dtypes lod_levels names
 open_tfrecord filenames features num_threads ordered interleave shuffle_files shuffle_records rank world virtual_shards
-    even index index_dir on_corrupt verify_first compression io name scope shapes dtypes lod_levels names
+    even index index_dir on_corrupt verify_first compression io as_dict name scope shapes dtypes lod_levels names
 open_writer filename format shapes dtypes lod_levels names options
 program_guard main startup
-py_array_reader capacity shapes place dtypes bytes_limit lod_levels name scope
-random_data shapes dtypes low high seed count names name scope
+py_array_reader capacity shapes place dtypes bytes_limit lod_levels names as_dict name scope
+random_data shapes dtypes low high seed count names as_dict name scope
 register_format tag suffixes shapes dtypes lod_levels names
 register_kernel name function
 trace file max_events
@@ -249,8 +252,10 @@ timeout: none fraction huge
 low high: fraction negative huge
 step value: fraction nan negative huge true
 
-append_batch_size copy daemon drop_last in_place index ordered persistable persistent ragged restartable strict: true
+append_batch_size as_dict copy daemon drop_last in_place index ordered persistable persistent ragged restartable: true
+strict: true
 rng verify_first with_position: true
+map.as_dict: none true
 header: none true
 
 byte_order compression delimiter end feeder_name filename filenames instances io key message name: str
@@ -269,10 +274,11 @@ missing: none str fraction nan negative huge
 dims lengths sequences shape tensors:
 dtype dtypes lod lod_levels shapes variable.shape: none
 open_raw.shapes open_raw.dtypes random_data.shapes py_array_reader.shapes from_generator.shapes SharedFeedQueue.shapes:
+init_once.shapes:
 column_dtypes columns features fields: none
 
 args arrays: list
-array: bytes
+array: bytes str fraction nan negative huge true
 load_state_dict.state set_state.state:
 items: bytes str
 from_bytes.data: bytes

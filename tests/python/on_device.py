@@ -34,7 +34,7 @@ REFUSED = (
 )
 
 
-def at_device(*arrays: Any, place: pyfeed.typing.Place = HERE, **options: Any) -> tuple[Any, ...]:
+def at_device(*arrays: Any, place: pyfeed.typing.Place = HERE, **options: Any) -> Any:
     """Push a tuple into a queue at a place and pop it again."""
     data = [a.data if isinstance(a, LoDTensor) else a for a in arrays]
     _, queue = feed(1, [(-1, *a.shape[1:]) if a.ndim else () for a in data], place=place, **options)

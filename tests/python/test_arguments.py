@@ -29,7 +29,7 @@ def test_the_defaults_of_reading_are_stated_alike() -> None:
         defaults = {n: p.default for n, p in inspect.signature(function).parameters.items()}
         assert {name: defaults[name] for name in _open.READ_DEFAULTS} == _open.READ_DEFAULTS
     assert _open.READ_DEFAULTS.keys() == _open.READ_CHECKS.keys()
-    assert {*typing.ReadOptions.__annotations__} == {*_open.READ_DEFAULTS, "name", "scope"}
+    assert {*typing.ReadOptions.__annotations__} == {*_open.READ_DEFAULTS, "as_dict", "name", "scope"}
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +160,7 @@ def test_a_keyword_is_told_by_the_function_that_lacks_it(tmp_path: Path) -> None
 def test_what_follows_the_place_is_given_by_keyword() -> None:
     message = (
         "py_array_reader: expected at most 3 positional arguments (capacity, shapes, place), found 4: "
-        "give dtypes, bytes_limit, lod_levels, name, scope by keyword"
+        "give dtypes, bytes_limit, lod_levels, names, as_dict, name, scope by keyword"
     )
     with raises(pyfeed.errors.ArgumentTypeError, message, also=TypeError):
         pyfeed.py_array_reader(2, [(2,)], CPUPlace(), ["int64"])  # type: ignore[call-arg]

@@ -291,7 +291,7 @@ def test_a_result_may_be_an_argument() -> None:
         (lambda x: (x, x), pyfeed.errors.SlotCountError, "slots: expected 1, found 2"),
         (lambda x: (), pyfeed.errors.SlotCountError, "slots: expected 1, found 0"),
         (lambda x: None, pyfeed.errors.DTypeError, "slot 0: expected an array"),
-        (lambda x: 3, pyfeed.errors.DTypeError, "slot 0: expected an array"),
+        (lambda x: 3, pyfeed.errors.ShapeError, r"slot 0: shape: expected \[2\], found \[\]"),
         (lambda x, y: x, TypeError, "missing 1 required positional argument"),
         (lambda x: next(iter(())), RuntimeError, "the function raised StopIteration"),
     ],

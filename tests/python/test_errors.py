@@ -102,21 +102,12 @@ def test_unequal_batch_dimensions(push: Push, copy: bool) -> None:
         push(X, Y[:3], copy=copy)
 
 
-CONVERSIONS = {
-    bool: ": convert it with np.bool_(x)",
-    int: ": convert it with np.int64(x)",
-    float: ": convert it with np.float64(x)",
-    list: ": convert it with np.array(x)",
-    tuple: ": convert it with np.array(x)",
-}
-
-
 @push_modes
-@pytest.mark.parametrize("thing", [[1, 2, 3], "text", None, {"x": 1}, 3, True, 2.5, object(), {1, 2}, (1,), print, np])
+@pytest.mark.parametrize("thing", [[1, 2, 3], None, {"x": 1}, object(), {1, 2}, (1,), print, np])
 def test_no_array(push: Push, copy: bool, thing: Any) -> None:
     message = (
-        "slot 1: expected an array (NumPy, the buffer protocol, __array_interface__ or DLPack), found "
-        f"{type(thing)!r}{CONVERSIONS.get(type(thing), '')}"
+        "slot 1: expected an array (NumPy, the buffer protocol, __array_interface__ or DLPack), a number, text or "
+        f"bytes, found {type(thing)!r}{': convert it with np.array(x)' if isinstance(thing, (list, tuple)) else ''}"
     )
     with raises(pyfeed.errors.DTypeError, message, slot=1, also=TypeError):
         push(X, thing, copy=copy)
@@ -136,6 +127,8 @@ def test_what_is_pushed_is_a_tuple_or_list(push: Push, thing: Any) -> None:
     message = f"arrays: expected a tuple or list of arrays, one for each slot, found {type(thing)!r}"
     if thing is X:
         message += ": for one slot, give (x,)"
+    elif isinstance(thing, dict):
+        message += ": for dicts, give the slots names"
     with raises(pyfeed.errors.DTypeError, message, also=TypeError):
         queue.push(thing)
 

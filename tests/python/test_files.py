@@ -577,7 +577,7 @@ def test_after_a_tuple_that_could_not_be_written(tmp_path: Path) -> None:
     writer = open_writer(file)
     writer.write((np.zeros(3),))
     with pytest.raises(pyfeed.errors.DTypeError, match="expected an array"):
-        writer.write((3,))  # refused before the file is begun
+        writer.write((None,))  # refused before the file is begun
     writer.write((np.ones(3),))
     with pytest.raises(pyfeed.errors.ShapeError) as caught:
         writer.write((np.zeros(4),))
@@ -876,7 +876,8 @@ def test_functions_that_raise_stop_iteration(tmp_path: Path) -> None:
     [
         ((np.zeros(3),), pyfeed.errors.ShapeError),
         ((np.zeros(2), np.zeros(2)), pyfeed.errors.SlotCountError),
-        ((3,), pyfeed.errors.DTypeError),
+        ((3,), pyfeed.errors.ShapeError),
+        ((None,), pyfeed.errors.DTypeError),
         (3, pyfeed.errors.DTypeError),
     ],
 )

@@ -367,7 +367,7 @@ def test_a_wrong_number_of_outputs(result: Any, found: int) -> None:
 
 def test_outputs_that_are_no_arrays_or_do_not_fit() -> None:
     with pytest.raises(pyfeed.errors.DTypeError, match="slot 1: expected an array") as caught:
-        calling(lambda: (np.zeros(1), "text"), outputs=2)
+        calling(lambda: (np.zeros(1), None), outputs=2)
     assert caught.value.__notes__[0].startswith("in block 0, op 0: call")
     with pytest.raises(pyfeed.errors.DTypeError, match="expected float32, found float64") as dtype:
         calling(lambda: np.zeros(2), outputs=["y"], declare={"y": ([2], "float32")})

@@ -728,7 +728,7 @@ def test_what_does_not_fit_is_refused_in_the_worker() -> None:
     refused(producer.push, (x, y[None]))
     refused(producer.push, (x, y[:3]))
     refused(producer.push, (x.astype(">f4"), y))
-    refused(producer.push, (x, "no"))
+    refused(producer.push, (x, None))
     refused(producer.push, (np.zeros((1000, 3), np.float32), np.zeros(1000, np.int64)))
     refused(producer.reserve)
     producer.push((x, y))
@@ -749,7 +749,7 @@ def test_what_does_not_fit_is_refused_in_the_worker() -> None:
         "ByteOrderError 0 slot 0: byte order: expected native, found >f4: convert it with "
         "a.astype(a.dtype.newbyteorder('='))",
         "DTypeError 1 slot 1: expected an array (NumPy, the buffer protocol, __array_interface__ or DLPack), "
-        "found <class 'str'>",
+        "a number, text or bytes, found <class 'NoneType'>",
         "TooLargeError None cell_bytes: expected a tuple of at most 4096 bytes, found 20224",
         "InvalidArgument 0 slot 0: rows: expected a number for its first dimension of -1, found None",
         "DTypeError 1 slot 1: dtype: expected int64, found int32",

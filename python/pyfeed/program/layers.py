@@ -53,7 +53,7 @@ import numpy.typing as npt
 from .. import _arguments, _open, _slots, unique_name
 from .._arguments import anything, flag, integer, items, mapping, optional, refuse, text, validate
 from .._place import CPUPlace, Place, check_place, check_places, place_attribute
-from .._queue import QUEUE_CHECKS, PyArrayFeedQueue, PyArrayFeedQueueHolder
+from .._queue import PyArrayFeedQueue, PyArrayFeedQueueHolder
 from .._reader import Reader, _erase
 from .._scope import Scope, check_scope, global_scope
 from .._slots import SLOT_CHECKS, Shape, Slot
@@ -519,10 +519,9 @@ def random_data(
 
 @validate(
     capacity=integer(1, "tuple"),
-    shapes=_slots.shapes,
     place=optional(check_place),
-    **QUEUE_CHECKS,
-    names=optional(_arguments.names),
+    **{**SLOT_CHECKS, "shapes": _slots.shapes},
+    bytes_limit=integer(0),
     name=optional(text),
     scope=optional(check_scope),
 )
@@ -585,7 +584,7 @@ def py_array_reader(
     scope = global_scope() if scope is None else scope
     feeder = _unused_queue(scope) if name is None else name
     queue = PyArrayFeedQueueHolder(scope, feeder).init_once(
-        capacity, shapes, place, dtypes=dtypes, bytes_limit=bytes_limit, lod_levels=lod_levels
+        capacity, shapes, place, dtypes=dtypes, bytes_limit=bytes_limit, lod_levels=lod_levels, names=names
     )
     weakref.finalize(queue, _erase, scope, feeder).atexit = False
     out = _add_reader(

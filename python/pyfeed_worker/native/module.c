@@ -231,13 +231,24 @@ static PyObject *ring_fail(ring *self, PyObject *args) {
     return none_or_ring_error(pfw_fail(self->producer, type, message, traceback, &err), &err);
 }
 
-/* push(arrays, timeout) */
+static slot_kind kind_of_slot(void *producer, Py_ssize_t slot) {
+    if (slot >= pfw_num_slots(producer)) return (slot_kind){PF_DTYPE_ANY, 0};
+    pf_slot_spec spec;
+    int64_t dims[PF_MAX_RANK];
+    pfw_slot_spec(producer, (uint32_t)slot, &spec, dims);
+    if (pf_dtype_size(spec.dtype) == 0)
+        spec.dtype = PF_DTYPE_ANY; /* the push refuses a ring that was overwritten */
+    return (slot_kind){spec.dtype, spec.lod_levels};
+}
+
+/* push(arrays, timeout, structure): the structure may be None */
 static PyObject *ring_push(ring *self, PyObject *args) {
-    PyObject *arrays, *timeout;
+    PyObject *arrays, *timeout, *structure;
     waiter w;
     incoming in;
-    if (!PyArg_ParseTuple(args, "OO", &arrays, &timeout) || waiter_parse(&w, timeout) < 0 ||
-        incoming_read(&in, arrays) < 0)
+    if (!PyArg_ParseTuple(args, "OOO", &arrays, &timeout, &structure) || waiter_parse(&w, timeout) < 0 ||
+        incoming_read(&in, arrays,
+                      &(expected){structure == Py_None ? NULL : structure, kind_of_slot, self->producer}) < 0)
         return NULL;
     pfw_error err;
     pf_status status = PF_TIMEOUT;
