@@ -321,7 +321,8 @@ class SharedFeedQueue(PyArrayFeedQueue):
         target : callable
             The function that the workers call. It pushes its tuples by ``producer.push`` or ``producer.reserve``.
             Or it is a generator function: the workers call ``target(worker, *args)``, and push what it yields.
-            Unless `method` is ``"fork"``, it must be a function of a module, so that it can be pickled.
+            Unless `method` is ``"fork"``, it must be a function of a module, so that it can be pickled. A function
+            that is defined in a notebook or at a prompt needs the package cloudpickle.
         args : sequence
             Further arguments of `target`, the same for all workers. By default, there are none.
         num_workers : int
@@ -346,8 +347,8 @@ class SharedFeedQueue(PyArrayFeedQueue):
         StateError
             The current pass has ended. Call `reopen` first.
         ArgumentTypeError
-            `target` is a coroutine function or an asynchronous generator function, or pickle refuses `target`
-            or `args`.
+            `target` is a coroutine function or an asynchronous generator function; or pickle refuses `target`
+            or `args`; or they are of a notebook or a prompt, and cloudpickle is not installed.
         InvalidArgument
             `persistent` is true, and `daemon` is false.
 
@@ -367,10 +368,15 @@ class SharedFeedQueue(PyArrayFeedQueue):
             raise StateError(f"start: pass {pass_id} has ended: reopen() begins the next")
         if persistent and not daemon:
             raise InvalidArgument("daemon: expected True: persistent workers end with their trainer, found False")
+        work: Any = (target, tuple(args))
+        if method != "fork":
+            from ._pickling import portable
+
+            work = portable("target, args", work)
         producer = self.producer()
         if not persistent:
             producer._pass = pass_id  # so that a late worker does not join the next pass
-        group = _WorkerGroup(multiprocessing.get_context(method), producer, target, tuple(args), daemon, persistent)
+        group = _WorkerGroup(multiprocessing.get_context(method), producer, work, daemon, persistent)
         before = self._expected_workers[1] if self._expected_workers[0] == pass_id else 0
         self._expected_workers = (pass_id, before + num_workers)
         self.expect(before + num_workers)
@@ -509,8 +515,7 @@ class _WorkerGroup:
         self,
         context: Any,  # multiprocessing's
         producer: Producer,
-        target: Callable[..., object],
-        args: tuple[Any, ...],
+        work: Any,  # a function and its further arguments, or an object that is loaded as both
         daemon: bool,
         persistent: bool,
     ) -> None:
@@ -519,8 +524,7 @@ class _WorkerGroup:
         self.processes: list[BaseProcess] = []
         self.returned: list[BaseProcess] = []  # the same list, for the caller of start to keep
         self.replaced: set[int] = set()  # ids of processes whose exit is not reported any more
-        self._work, self._daemon = (producer, target), daemon
-        self._args = args
+        self._producer, self._work, self._daemon = producer, work, daemon
 
     def has_ended(self, process: BaseProcess) -> bool:
         if process.exitcode is not None:
@@ -536,7 +540,7 @@ class _WorkerGroup:
 
         process: BaseProcess = self.context.Process(
             target=_run_persistent if self.persistent else _run,
-            args=(*self._work, worker, self._args),
+            args=(self._producer, self._work, worker),
             name=f"pyfeed-worker-{worker}",
             daemon=self._daemon,
         )

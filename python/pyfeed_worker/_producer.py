@@ -314,8 +314,12 @@ def _ignore_ctrl_c() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])  # blocked by the trainer until now
 
 
-def _call(producer: Producer, target: Callable[..., object], worker: int, args: Sequence[Any]) -> None:
+_Work = tuple[Callable[..., object], Sequence[Any]]  # a target, and its further arguments
+
+
+def _call(producer: Producer, work: _Work, worker: int) -> None:
     """Call the target for a pass. What it returns is ignored, unless it looks like code that has not run."""
+    target, args = work
     result = target(producer, worker, *args)
     if isinstance(result, (Iterator, Coroutine)):
         raise InvalidArgument(
@@ -345,13 +349,13 @@ class _Yielding:
             tuples.close()
 
 
-def _run(producer: Producer, target: Callable[..., object], worker: int, args: Sequence[Any]) -> None:
+def _run(producer: Producer, work: _Work, worker: int) -> None:
     """Run a worker of ``SharedFeedQueue.start``."""
     _ignore_ctrl_c()
     try:
         producer._mapped().set_number(worker)
         with producer:
-            _call(producer, target, worker, args)
+            _call(producer, work, worker)
     except QueueClosed:
         pass  # the trainer takes no more tuples, or has ended
     except SystemExit:
@@ -362,7 +366,7 @@ def _run(producer: Producer, target: Callable[..., object], worker: int, args: S
         raise SystemExit(1) from None  # the consumer gets the exception with its traceback
 
 
-def _run_persistent(producer: Producer, target: Callable[..., object], worker: int, args: Sequence[Any]) -> None:
+def _run_persistent(producer: Producer, work: _Work, worker: int) -> None:
     """Run a persistent worker: one call of the target for each pass, until the queue or the trainer is gone."""
     _ignore_ctrl_c()
     producer._mapped().set_number(worker)
@@ -373,7 +377,7 @@ def _run_persistent(producer: Producer, target: Callable[..., object], worker: i
             return
         try:
             with producer:
-                _call(producer, target, worker, args)
+                _call(producer, work, worker)
         except QueueClosed:
             pass  # the trainer takes no more tuples in this pass
         except (Exception, SystemExit):
