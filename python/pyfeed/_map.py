@@ -6,12 +6,15 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import _exit, _failures, _native
+from . import _exit, _failures, _native, _slots, _structure
 from .errors import OutOfMemoryError, QueueClosed
+
+if TYPE_CHECKING:
+    from ._reader import Reader
 
 
 class MapTask:
@@ -22,7 +25,7 @@ class MapTask:
 
     def __init__(
         self,
-        upstream: object,
+        upstream: Reader,
         function: Callable[..., Any],
         failures: int,
         *,
@@ -78,11 +81,15 @@ class MapTask:
         generator: np.random.Generator = mine.generator
         return generator
 
-    def start(self, workers: Callable[[], _native.Workers], name: str, num_threads: int) -> None:
-        """Start the threads. They end when the reader is gone."""
+    def start(self, reader: Reader, num_threads: int) -> None:
+        """Start the threads for a map reader. They end when the reader is gone."""
+        slots, below = reader.slots, self._upstream._structure
+        arguments = below if below is None or isinstance(below, tuple) else (below,)
+        results = _structure.accepted(reader._structure, [slot.name for slot in slots])
         for i in range(num_threads):
+            workers = reader._workers(_slots.kinds(slots), arguments, results)
             thread = threading.Thread(
-                target=_run, args=(workers(), weakref.ref(self)), name=f"pyfeed-{name}-{i}", daemon=True
+                target=_run, args=(workers, weakref.ref(self)), name=f"pyfeed-{reader.name}-{i}", daemon=True
             )
             _exit.map_threads[thread] = weakref.ref(self)
             thread.start()

@@ -28,6 +28,7 @@ from ._arguments import (
 from ._attributes import decode
 from ._file_names import decode_file_name, encode_file_name
 from ._reader import Reader
+from ._recipe import Recipe
 from ._scope import Scope, check_scope, global_scope
 from ._slots import SLOT_CHECKS, Shape
 from ._structure import DTypes, Shapes
@@ -472,6 +473,7 @@ def _create_reader(
     reader = Reader._wrap_owned(scope, out, None)
     if as_dict:
         reader._set_structure(_structure.by_names(reader.names))
+    reader._recipe = Recipe(operator, attributes, structure=reader._structure)
     return reader
 
 
@@ -1050,4 +1052,5 @@ def random_data(
     }
     reader = _create_reader("create_random_data_generator", "random_data", name, scope, attributes, as_dict=False)
     reader._set_structure(about.structure)
+    reader._recipe = Recipe("create_random_data_generator", attributes, structure=about.structure)
     return reader

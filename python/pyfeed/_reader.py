@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
@@ -14,6 +15,7 @@ from ._attributes import decode, encode
 from ._map import MapTask
 from ._place import CPUPlace, Place, check_place, check_places, place_attribute
 from ._queue import QUEUE_CHECKS, PyArrayFeedQueue, PyArrayFeedQueueHolder
+from ._recipe import Recipe
 from ._scope import Scope, check_scope, global_scope
 from ._slots import Slot
 from ._structure import DTypes, LoDLevels, Shapes, Structure
@@ -21,6 +23,8 @@ from .errors import ForkError, InvalidArgument, NotFoundError, RecordIndexError,
 
 if TYPE_CHECKING:
     pass
+
+    from ._preview import Preview
 
 
 # The smallest default capacity of map. It is also the default of the operator: mapCapacity in readers/ops/map.go.
@@ -74,6 +78,7 @@ class Reader(_native.Reader):
     _upstream: object  # what the reader reads from, which must live as long as the reader: readers, a queue, a MapTask
     _finalizer: weakref.finalize[[Scope, str], Reader] | None  # erases the variable when the reader is gone
     _threads: int = 0  # Python threads that work for the reader
+    _recipe: Recipe | None = None  # how the reader was made; None: a preview cannot make it once more
     _last_stats: str  # the statistics of a closed reader, as JSON
 
     @classmethod
@@ -133,13 +138,21 @@ class Reader(_native.Reader):
         reader._finalizer.atexit = False
         return reader
 
-    def _derive(self, kind: str, *others: Reader, _direct: bool = False, **attributes: object) -> Reader:
-        """Make a reader on top of this one, by the operator ``create_<kind>_reader``."""
+    def _derive(
+        self, kind: str, *others: Reader, _direct: bool = False, _structure: Structure = ..., **attributes: object
+    ) -> Reader:
+        """Make a reader on top of this one, by the operator ``create_<kind>_reader``.
+
+        By default, its tuples have the structure of those of this reader.
+        """
         self._check_open(*others)
         name = unique_name._generate_process_wide(f"{kind}_reader")
         self.scope._create(f"create_{kind}_reader", name, self.name, *(o.name for o in others), **attributes)
+        structure = self._structure if _structure is ... else _structure
         upstream = (self, *others) if others else self
-        return Reader._wrap_owned(self.scope, name, upstream, direct=_direct, structure=self._structure)
+        reader = Reader._wrap_owned(self.scope, name, upstream, direct=_direct, structure=structure)
+        reader._recipe = Recipe.above(f"create_{kind}_reader", attributes, self, *others, structure=structure)
+        return reader
 
     def _readers_below(self) -> list[Reader]:
         """Return the readers that this one reads from, as far as Python knows them."""
@@ -194,7 +207,10 @@ class Reader(_native.Reader):
         self._check_open()
         name = unique_name._generate_process_wide("batch_reader")
         self.scope.create_batch_reader(name, self.name, batch_size, drop_last, ragged=ragged)
-        return Reader._wrap_owned(self.scope, name, self, structure=self._structure)
+        reader = Reader._wrap_owned(self.scope, name, self, structure=self._structure)
+        attributes = {"batch_size": batch_size, "drop_last": drop_last, "ragged": ragged}
+        reader._recipe = Recipe.above("create_batch_reader", attributes, self, structure=self._structure)
+        return reader
 
     @validate(buffer_size=integer(1, "tuple"), seed=integer(0))
     def shuffle(self, buffer_size: int, seed: int = 0) -> Reader:
@@ -444,9 +460,7 @@ class Reader(_native.Reader):
         structure = None
         if any(reader._structure is not None for reader in every):
             structure = _structure.merge([r._structure for r in every], [len(r.slots) for r in every])
-        out = self._derive("zip", *others, strict=strict)
-        out._set_structure(structure)
-        return out
+        return self._derive("zip", *others, _structure=structure, strict=strict)
 
     @validate(
         function=_arguments.function,
@@ -557,23 +571,19 @@ class Reader(_native.Reader):
         attributes: dict[str, Any] = {} if slots is None else {"slots": slots}
         if rng:
             attributes["seed"] = seed  # a state of another seed is refused
-        out = self._derive("map", capacity=size, ordered=ordered, _direct=True, **attributes)
-        out._set_structure(structure)
-        work = MapTask(
-            self,
-            function,
-            size + num_threads,
+        attributes |= {"capacity": size, "ordered": ordered}
+        out = self._derive("map", _direct=True, _structure=structure, **attributes)
+        task = partial(
+            MapTask,
+            function=function,
             with_position=with_position,
             seed=seed if rng else None,
             skips=on_error == "skip",
         )
-        out._upstream = work
-        found = out.slots
-        arguments = (
-            self._structure if self._structure is None or isinstance(self._structure, tuple) else (self._structure,)
-        )
-        results = _structure.accepted(structure, [slot.name for slot in found])
-        work.start(lambda: out._workers(_slots.kinds(found), arguments, results), out.name, num_threads)
+        if out._recipe is not None:
+            out._recipe.function = task
+        work = out._upstream = task(self, failures=size + num_threads)
+        work.start(out, num_threads)
         out._threads = num_threads
         return out
 
@@ -860,7 +870,7 @@ class Reader(_native.Reader):
         _exit.readers.discard(self)
         if self._finalizer is not None:
             self._finalizer()
-        self._upstream = None
+        self._upstream = self._recipe = None
 
     def __enter__(self) -> Reader:
         return self
@@ -886,6 +896,63 @@ class Reader(_native.Reader):
         from ._repr import reader_repr
 
         return reader_repr(self)
+
+    def _repr_html_(self) -> str:
+        """Return a description for notebooks. As `repr`, it reads nothing."""
+        from ._html import reader_html
+
+        return reader_html(self)
+
+    @validate(count=integer(1, "tuple"))
+    def preview(self, count: int = 5) -> Preview:
+        """Return the first tuples of the first pass, read by a second reader. This reader does not change.
+
+        The same chain of readers is made once more, reads, and is closed. So the tuples are the first ones that a new
+        reader delivers that is made by the same calls: they are of pass 0, wherever this reader is. The chain is made
+        without `double_buffer`, on the CPU, with one thread for files and one for each `map`.
+
+        Parameters
+        ----------
+        count : int
+            The largest number of tuples, at least 1. There are fewer if the pass has fewer.
+
+        Returns
+        -------
+        pyfeed.typing.Preview
+            Its attribute ``tuples`` is the list of tuples. Printed, it is a table. In a notebook, the table has
+            pictures for images: for arrays of uint8 with the shape of an image, and for bytes of a JPEG, PNG, GIF or
+            WebP file. All text from files is escaped.
+
+        Raises
+        ------
+        UnsupportedError
+            The chain reads a queue, a named pipe or something else that can be read only once; or it was not made in
+            Python.
+        StateError
+            This reader is closed.
+
+        Notes
+        -----
+        All that the chain does is done once more, as far as the tuples need it: `shuffle` reads its first block, and
+        the functions of `map`, `from_generator` and `register_format` are called. They get the same positions and
+        random generators as in pass 0. The function of `from_generator` may be called while a generator of an earlier
+        call is active. A read that fails raises its error here. With ``ordered=False``, the order of the tuples
+        depends on timing, as always.
+
+        Examples
+        --------
+        >>> from pyfeed import random_data
+        >>> reader = random_data([(), (2, 2)], ["int64", "uint8"], high=9, seed=1, names=["label", "image"])
+        >>> reader.preview(2)
+        Preview of 2 tuples
+           label  image
+           int64  uint8 (2, 2)
+        0      8  (2, 2) [6, 9, 7, 9]
+        1      7  (2, 2) [2, 5, 0, 5]
+        """
+        from ._preview import read_preview
+
+        return read_preview(self, count)
 
 
 def _erase(scope: Scope, name: str) -> None:
@@ -1088,6 +1155,8 @@ def from_generator(
     _exit.daemon_threads.add(thread)
     thread.start()
     reader._threads = 1
+    slots = {"shapes": shapes, "dtypes": dtypes, "lod_levels": lod_levels, "names": names, "as_dict": as_dict}
+    reader._recipe = Recipe("from_generator", {**slots, "bytes_limit": bytes_limit}, function=function)
     return reader
 
 

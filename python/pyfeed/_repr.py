@@ -35,7 +35,7 @@ def reader_repr(reader: Reader) -> str:
     except Error:  # in a forked child, for example
         return name + ">"
     head = f"{name}: {_described(_slots.from_attributes(stats['slots']))}"
-    return "\n    ".join([head, *_chain(stats, reader)]) + ">"
+    return "\n    ".join([head, *describe_chain(stats, reader)]) + ">"
 
 
 def _described(described: Iterable[Slot]) -> str:
@@ -46,7 +46,8 @@ def _described(described: Iterable[Slot]) -> str:
     )
 
 
-def _chain(stats: dict[str, Any], reader: Reader | None) -> list[str]:
+def describe_chain(stats: dict[str, Any], reader: Reader | None) -> list[str]:
+    """Return a line for each reader of a chain, the lowest first."""
     kind = stats["reader"]
     details = stats.get("details", {})
     arguments = ", ".join(f"{key}={value!r}" for key, value in details.items() if key not in _LEFT_OUT)
@@ -56,7 +57,7 @@ def _chain(stats: dict[str, Any], reader: Reader | None) -> list[str]:
     if threads:
         line += f"  # {threads} thread{'s' if threads > 1 else ''}"
     readers = reader._readers_below() if reader else []
-    chains = [_chain(each, readers[i] if len(readers) == len(below) else None) for i, each in enumerate(below)]
+    chains = [describe_chain(each, readers[i] if len(readers) == len(below) else None) for i, each in enumerate(below)]
     if len(chains) == 1:
         return [*chains[0], line]
     return [*(f"{'- ' if i == 0 else '  '}{one}" for chain in chains for i, one in enumerate(chain)), line]

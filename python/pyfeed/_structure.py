@@ -230,6 +230,15 @@ def names_of(all_slots: Sequence[_slots.Slot]) -> tuple[str, ...]:
     return tuple(_with_defaults([s.name for s in all_slots]))
 
 
+def assemble(structure: Structure, arrays: Sequence[Any]) -> Any:
+    """Return the arrays of a tuple in the places that a structure has for them, as structure.c does for readers."""
+    if isinstance(structure, int):
+        return arrays[structure]
+    if isinstance(structure, dict):
+        return {key: assemble(part, arrays) for key, part in structure.items()}
+    return type(structure)(assemble(part, arrays) for part in structure)
+
+
 def accepted(structure: Structure, names: Sequence[str]) -> Structure:
     """Return the structure in which tuples are accepted: that in which they are delivered, or a dict by names."""
     if structure is None and all(names) and len(set(names)) == len(names):

@@ -93,6 +93,7 @@ Reader.in_variable scope name as_dict
 Reader.load_state_dict state strict
 Reader.map function num_threads shapes dtypes lod_levels names as_dict capacity ordered with_position rng seed on_error
 Reader.multi_pass pass_num
+Reader.preview count
 Reader.read timeout
 Reader.reset
 Reader.set_state state strict
@@ -244,6 +245,7 @@ MAY_BE_TABLE = """
 batch_size buffer_size bytes_limit capacity depth device first_n header_bytes interleave lod_level max_events:
 num_parts num_producers num_threads num_workers pass_num pid rank ring_cells seed summarize world:
 count after shuffle_files shuffle_records virtual_shards cell_bytes rows pass_id map.capacity: none
+preview.count:
 open_csv.rank open_files.rank open_idx.rank open_npy.rank open_npz.rank open_raw.rank open_recordio.rank: none
 open_tar.rank open_tfrecord.rank open_csv.world open_files.world open_idx.world open_npy.world open_npz.world: none
 open_raw.world open_recordio.world open_tar.world open_tfrecord.world: none
@@ -301,7 +303,17 @@ for line in filter(None, MAY_BE_TABLE.splitlines()):
 # Arguments that are checked only when they are used: by a format, or when a tensor is pushed.
 ANYTHING = {"open_files.options", "open_writer.options", "LoDTensor.data", "from_lengths.data"}
 # Classes whose objects only functions create.
-NOT_CALLED = {"DeviceArray", "Kernel", "PyArrayFeedQueue", "Reader", "StagingBuffer", "Trace", "Writer", "Variable"}
+NOT_CALLED = {
+    "DeviceArray",
+    "Kernel",
+    "Preview",
+    "PyArrayFeedQueue",
+    "Reader",
+    "StagingBuffer",
+    "Trace",
+    "Writer",
+    "Variable",
+}
 
 
 def public() -> Iterator[tuple[str, Callable[..., Any]]]:

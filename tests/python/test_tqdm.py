@@ -78,6 +78,15 @@ def test_a_pass_that_goes_on(file: Path) -> None:
     assert (bar.n, bar.total) == (100, 100)
 
 
+def test_the_bar_that_fits_the_front_end(file: Path) -> None:
+    """`tqdm.auto` is a bar of text outside notebooks. tests/adapters/test_notebook.py tests it in a notebook."""
+    from tqdm.auto import tqdm as auto
+
+    bar = auto(open_files(file).batch(8), file=io.StringIO())
+    assert sum(1 for _ in bar) == 13
+    assert (bar.n, bar.total) == (13, 13)
+
+
 def test_nothing_is_shown_where_standard_error_is_no_terminal(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert sum(1 for _ in tqdm(open_files(file), disable=None)) == 100
     assert capsys.readouterr() == ("", "")
