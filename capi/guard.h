@@ -53,6 +53,7 @@ pf_status pfi_push(pfi_push_attempt *attempt, pf_handle to, const pf_tensor *ten
         pf_failure: PF_FAILURE_SIZE_V1,                           \
         pf_queue_info: PF_QUEUE_INFO_SIZE_V1,                     \
         pf_shared_queue_options: PF_SHARED_QUEUE_OPTIONS_SIZE_V1, \
+        pf_map_event: PF_MAP_EVENT_SIZE_V1,                       \
         pf_staging_info: PF_STAGING_INFO_SIZE_V1,                 \
         pf_kernel_call: PF_KERNEL_CALL_SIZE_V1)
 #define REQUIRE_STRUCT(struct_, err)                                       \

@@ -1,4 +1,6 @@
 /* Workers of a map reader. */
+#include <stdlib.h>
+
 #include "guard.h"
 
 pf_status pf_map_workers_create(pf_handle reader, pf_handle *workers, pf_error *err) {
@@ -64,4 +66,33 @@ pf_status pf_map_workers_start(pf_handle workers, pf_map_function function, void
     CHECK_ALIVE(err);
     REQUIRE_POINTER(function, err);
     return pfgo_map_workers_start(workers, (void *)function, context, num_threads, (void *)finished, err);
+}
+
+pf_status pf_map_processes_create(pf_handle workers, pf_handle queue, pf_handle *processes, pf_error *err) {
+    ZERO(processes);
+    CHECK_ALIVE(err);
+    REQUIRE_POINTER(processes, err);
+    return pfgo_map_processes_create(workers, queue, processes, err);
+}
+
+pf_status pf_map_processes_next(pf_handle processes, const pf_wait *wait, pf_map_event *out, pf_error *err) {
+    ZERO_STRUCT(out);
+    CHECK_ALIVE(err);
+    REQUIRE_STRUCT(out, err);
+    pf_map_event event = PF_MAP_EVENT_INIT;
+    pfi_call call = {0};
+    pf_status status;
+    RUN_BLOCKING(status, call, wait, err, pfgo_map_processes_next(processes, &call, &event, err));
+    if (!status) pfi_copy_struct(out, &event);
+    return status;
+}
+
+void pf_map_event_release(pf_map_event *event) {
+    if (!event || event->size < PF_MAP_EVENT_SIZE_V1) return;
+    char **texts[] = {&event->type, &event->message, &event->traceback, (char **)&event->detail};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        free(*texts[i]);
+        *texts[i] = NULL;
+    }
+    event->detail_bytes = 0;
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 	"github.com/pyfeed/pyfeed/readers"
 	"github.com/pyfeed/pyfeed/readers/decorators"
+	"github.com/pyfeed/pyfeed/readers/processes"
 )
 
 //export pfgo_map_workers_create
@@ -193,4 +194,45 @@ func (m *mapThreads) step(out *C.pf_tuple) bool {
 	}
 	m.workers.Fail(ticket, &pyfeed.ProducerError{Message: text}) // does nothing if the ticket has its result
 	return true
+}
+
+//export pfgo_map_processes_create
+func pfgo_map_processes_create(h, queue C.pf_handle, out *C.pf_handle, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	w, e := lookup[*decorators.MapWorkers](h)
+	if e != nil {
+		return setError(e, err)
+	}
+	q, e := lookup[*pyfeed.Consumer](queue)
+	if e != nil {
+		return setError(e, err)
+	}
+	p, e := processes.New(w, q.Retain(), func(fault error) { poison(fault.Error()) })
+	if e != nil {
+		return setError(e, err)
+	}
+	*out = newHandle(p)
+	return C.PF_OK
+}
+
+//export pfgo_map_processes_next
+func pfgo_map_processes_next(h C.pf_handle, call *C.pfi_call, out *C.pf_map_event, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	p, e := lookup[*processes.Pool](h)
+	if e != nil {
+		return setError(e, err)
+	}
+	event, e := blocking(call, p.Next)
+	if e != nil {
+		return setError(e, err)
+	}
+	out.kind = C.uint32_t(event.Kind)
+	out.ticket = C.uint64_t(event.Ticket)
+	if f := &event.Failure; event.Kind == processes.TaskFailed {
+		out._type, out.message, out.traceback = cStringOrNil(f.Type), cStringOrNil(f.Message), cStringOrNil(f.Traceback)
+		if out.detail_bytes = C.uint64_t(len(f.Pickle)); len(f.Pickle) > 0 {
+			out.detail = C.CBytes(f.Pickle)
+		}
+	}
+	return C.PF_OK
 }

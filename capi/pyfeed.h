@@ -630,11 +630,14 @@ typedef struct pf_shared_queue_options {
     uint64_t ring_cells; /* the most tuples at one time: being written, queued, or lent to the consumer */
     uint64_t cell_bytes; /* the largest size of a tuple, with its LoD offsets and alignment */
     pf_place place;
+    uint32_t num_tasks;  /* for pf_map_processes_create: tuples that the workers get; 0: none */
+    uint32_t task_slots; /* slots of such a tuple */
+    uint64_t task_bytes; /* its largest size, with its LoD offsets and alignment */
 } pf_shared_queue_options;
 /** \since 0.1 */
 #define PF_SHARED_QUEUE_OPTIONS_SIZE_V1 40
 /** \since 0.1 */
-#define PF_SHARED_QUEUE_OPTIONS_INIT {sizeof(pf_shared_queue_options), 0, NULL, 0, 0, {PF_CPU, 0}}
+#define PF_SHARED_QUEUE_OPTIONS_INIT {sizeof(pf_shared_queue_options), 0, NULL, 0, 0, {PF_CPU, 0}, 0, 0, 0}
 
 /** Makes the queue of a variable, like pf_queue_init_once, with a ring that fills it. `fd` gets the file descriptor of
  * the ring (-1 after an error). The library keeps owning it. Workers map the ring: they inherit the descriptor,
@@ -819,6 +822,38 @@ typedef int (*pf_map_function)(void *context, pf_handle workers, uint64_t ticket
  * \since 0.1 */
 PF_API pf_status pf_map_workers_start(pf_handle workers, pf_map_function function, void *context,
                                       uint32_t num_threads, void (*finished)(void *context), pf_error *err);
+
+/** Lets worker processes compute the results. `queue` is a queue of pf_shared_queue_init_once with num_tasks: its slots
+ * are those of the results, and behind them a slot of int64 without dimensions, in which a worker returns the ticket of
+ * its task. Threads of the library post the tuples of the reader as tasks, and give it the results that the workers
+ * push. They end with the reader, and then shut the queue down. The caller starts the worker processes. \since 0.1 */
+PF_API pf_status pf_map_processes_create(pf_handle workers, pf_handle queue, pf_handle *processes,
+                                         pf_error *err);
+
+/** The values of pf_map_event.kind. PF_MAP_WORKERS_NEEDED: the pass of the queue has ended, for example because a worker
+ * died, and the tuple of the ticket waits for workers: replace those that have ended, and reopen the queue. The next call
+ * of pf_map_processes_next says that this is done. PF_MAP_TASK_FAILED: a worker has no result for a ticket: fail it by
+ * pf_map_workers_fail, or skip it. \since 0.1 */
+enum { PF_MAP_WORKERS_NEEDED = 1, PF_MAP_TASK_FAILED = 2 };
+/** What pf_map_processes_next returns. The texts and `detail` belong to the caller until pf_map_event_release. NULL: there
+ * is none. \since 0.1 */
+typedef struct pf_map_event {
+    uint32_t size;
+    uint32_t kind;
+    uint64_t ticket;
+    char *type, *message, *traceback; /* PF_MAP_TASK_FAILED, and so is `detail` */
+    void *detail;                     /* bytes of the worker, such as a pickled exception */
+    uint64_t detail_bytes;
+} pf_map_event;
+/** \since 0.1 */
+#define PF_MAP_EVENT_SIZE_V1 56
+/** \since 0.1 */
+#define PF_MAP_EVENT_INIT {sizeof(pf_map_event), 0, 0, NULL, NULL, NULL, NULL, 0}
+/** Waits for the next event. One thread at a time. PF_CLOSED when the reader is gone. \since 0.1 */
+PF_API pf_status pf_map_processes_next(pf_handle processes, const pf_wait *wait, pf_map_event *out,
+                                       pf_error *err);
+/** Frees the texts and the bytes of an event. \since 0.1 */
+PF_API void pf_map_event_release(pf_map_event *event);
 
 /* ---- Formats and writers ----------------------------------------------------------------- */
 

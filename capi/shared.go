@@ -22,6 +22,7 @@ func pfgo_shared_queue_init_once(h C.pf_handle, o *C.pf_shared_queue_options, fd
 		RingCells: uint64(o.ring_cells),
 		CellBytes: uint64(o.cell_bytes),
 		Place:     goPlace(o.place),
+		Tasks:     shared.TaskOptions{Count: int(o.num_tasks), Slots: int(o.task_slots), Bytes: uint64(o.task_bytes)},
 	}, v.InitQueue)
 	if e != nil {
 		return setError(e, err)

@@ -57,6 +57,7 @@ func (r *Ring) forward() bool {
 		r.overwritten("the state of a cell")
 	}
 	r.move(false)
+	r.checkTasks()
 	r.checkWorkers()
 	r.mu.Lock()
 	ending, failure := r.ending && r.pass == m.pass, r.failure
@@ -333,6 +334,10 @@ func (r *Ring) copy() {
 }
 
 func (r *Ring) put(t *pyfeed.Tuple) {
+	if r.tasks.events.Result != nil {
+		r.tasks.events.Result(t)
+		return
+	}
 	r.consumerWaits.Store(false)
 	if err := r.queue.Put(context.Background(), r.forwarder.pass, t); err != nil {
 		t.Release()

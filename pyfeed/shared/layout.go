@@ -11,7 +11,7 @@ import (
 
 const (
 	magic     = "pyfeed\x1a\n"
-	version   = 1
+	version   = 2
 	workers   = 256
 	alignment = 256
 	pageSize  = 4096
@@ -19,6 +19,17 @@ const (
 	failureBytes = 8192
 	typeBytes    = 256
 	textBytes    = 2048
+
+	taskFailureBytes   = 1 << 16
+	taskTracebackBytes = 1 << 14
+)
+
+// States of a task.
+const (
+	taskFree = iota
+	taskPosted
+	taskTaken
+	taskWriting
 )
 
 // States of a cell.
@@ -59,6 +70,16 @@ type tensor struct {
 	lodCount  [pyfeed.MaxLoDLevels]uint64
 }
 
+type taskRecord struct {
+	state       atomic.Uint64
+	raised      atomic.Uint64
+	owner       atomic.Uint64
+	ticket      atomic.Uint64
+	pass, index atomic.Uint64
+	pickleBytes atomic.Uint64
+	_           uint64
+}
+
 type worker struct {
 	state   atomic.Uint64
 	started atomic.Uint64
@@ -83,7 +104,12 @@ type constants struct {
 	trainer              int64
 	trainerStarted       uint64
 	pidNamespace         uint64
-	_                    [104]byte
+
+	tasks, taskSlots      uint32 // tasks: 0 if workers get none; taskSlots: tensors of a task
+	taskBytes, taskStride uint64
+	tasksAt, taskTensorsAt,
+	taskDataAt uint64
+	_ [56]byte
 }
 
 type header struct {
@@ -98,7 +124,8 @@ type header struct {
 	_                                            [52]byte
 
 	cellEvents, waitingWorkers, passEvents atomic.Uint32
-	_                                      [52]byte
+	taskEvents, waitingTakers, tasksWanted atomic.Uint32
+	_                                      [40]byte
 }
 
 func orderEntry(lap, generation, cellAnd1 uint64) uint64 {
@@ -127,7 +154,7 @@ func cellPass(pass pyfeed.Pass) uint64   { return uint64(pass) & 0xffff }
 func workerPass(pass pyfeed.Pass) uint64 { return uint64(pass) & 0xffffff }
 
 // sizes computes the offsets and sizes of all parts of the ring.
-func sizes(ringCells, tensors int, cellBytes uint64) constants {
+func sizes(ringCells, tensors int, cellBytes uint64, tasks TaskOptions) constants {
 	h := constants{
 		version: version, headerBytes: uint32(unsafe.Sizeof(header{})), workers: workers,
 		ringCells: uint32(ringCells), numSlots: uint32(tensors), cellBytes: cellBytes, order: 1,
@@ -152,8 +179,15 @@ func sizes(ringCells, tensors int, cellBytes uint64) constants {
 	room(&h.orderAt, int(h.order), 8)
 	room(&h.statesAt, ringCells, 8)
 	room(&h.tensorsAt, ringCells*tensors, unsafe.Sizeof(tensor{}))
+	if tasks.Count > 0 {
+		h.tasks, h.taskSlots, h.taskBytes = uint32(tasks.Count), uint32(tasks.Slots), tasks.Bytes
+		h.taskStride = (taskFailureBytes + tasks.Bytes + pageSize - 1) &^ (pageSize - 1)
+		room(&h.tasksAt, tasks.Count, unsafe.Sizeof(taskRecord{}))
+		room(&h.taskTensorsAt, tasks.Count*tasks.Slots, unsafe.Sizeof(tensor{}))
+	}
 	h.dataAt = at
-	h.totalBytes = (at + h.stride*uint64(ringCells) + pageSize - 1) &^ (pageSize - 1)
+	h.taskDataAt = (at + h.stride*uint64(ringCells) + pageSize - 1) &^ (pageSize - 1)
+	h.totalBytes = h.taskDataAt + h.taskStride*uint64(h.tasks)
 	return h
 }
 

@@ -276,6 +276,7 @@ func (r *Ring) checkWorker(i int) {
 			return
 		}
 		r.reclaimCells(i, pass)
+		r.reclaimTasks(i, pid, pass)
 		if s&0xff == attached && current {
 			r.fail(diedWith(r.workerName(i, pid), pid, p.status, p.known, "it closed its producer"))
 		}
@@ -299,6 +300,7 @@ func (r *Ring) checkWorker(i int) {
 				return
 			}
 			r.reclaimCells(i, pass)
+			r.reclaimTasks(i, pid, pass)
 		}
 	default:
 		if s == vacant {

@@ -35,6 +35,7 @@ type Options struct {
 	RingCells uint64 // the number of tuples being written, queued or with the consumer
 	CellBytes uint64 // the largest size of a tuple, with its offsets and alignment
 	Place     pyfeed.Place
+	Tasks     TaskOptions
 }
 
 // A Ring is the Feed of a queue that worker processes fill.
@@ -60,6 +61,8 @@ type Ring struct {
 	lentCells     atomic.Int32 // cells with the consumer or in the queue
 	holding       atomic.Bool  // the forwarder waits until the consumer returns a cell or finds the queue empty
 	consumerWaits atomic.Bool  // a consumer has found the queue empty since the last tuple was put into it
+
+	tasks taskTable
 
 	mu           sync.Mutex    // guards the fields below, through which other goroutines control the forwarder
 	pass         pyfeed.Pass   // the open pass; PassNone: the queue is shut down
@@ -150,6 +153,10 @@ func newRing(o Options, init func(pyfeed.QueueOptions) (*pyfeed.Consumer, error)
 		return nil, nil, pyfeed.Errorf(pyfeed.Invalid, "ring_cells: expected 1 to %d, found %d", maxCells, o.RingCells)
 	case o.CellBytes == 0 || o.CellBytes > 1<<40:
 		return nil, nil, pyfeed.Errorf(pyfeed.Invalid, "cell_bytes: expected 1 to 2^40, found %d", o.CellBytes)
+	case o.Tasks.Count < 0 || o.Tasks.Count > maxTasks || o.Tasks.Count > 0 && (o.Tasks.Slots < 1 || o.Tasks.Slots > math.MaxUint16):
+		return nil, nil, pyfeed.Errorf(pyfeed.Invalid, "tasks: expected at most %d, of 1 to %d slots, found %d of %d", maxTasks, math.MaxUint16, o.Tasks.Count, o.Tasks.Slots)
+	case o.Tasks.Count > 0 && (o.Tasks.Bytes == 0 || o.Tasks.Bytes > 1<<40):
+		return nil, nil, pyfeed.Errorf(pyfeed.Invalid, "task_bytes: expected 1 to 2^40, found %d", o.Tasks.Bytes)
 	case len(o.Slots) > math.MaxUint16:
 		return nil, nil, pyfeed.Errorf(pyfeed.Slots, "slots: expected at most %d, found %d", math.MaxUint16, len(o.Slots))
 	}
@@ -186,7 +193,7 @@ func (r *Ring) poisoned(fault error) {
 }
 
 func (r *Ring) create(o Options) (err error) {
-	h := sizes(int(o.RingCells), len(o.Slots), o.CellBytes)
+	h := sizes(int(o.RingCells), len(o.Slots), o.CellBytes, o.Tasks)
 	if h.totalBytes > 1<<46 {
 		return pyfeed.Errorf(pyfeed.Invalid, "cell_bytes: expected a ring of at most 2^46 bytes, found %d cells of %d bytes", o.RingCells, o.CellBytes)
 	}
@@ -210,6 +217,7 @@ func (r *Ring) create(o Options) (err error) {
 		specs[i] = spec{dtype: int32(s.DType), rank: int32(len(s.Dims)), lodLevels: uint32(s.LoDLevels)}
 		copy(specs[i].dims[:], s.Dims)
 	}
+	r.createTasks(o.Tasks)
 	r.workers = view[worker](data, h.workersAt, workers)
 	r.order = view[atomic.Uint64](data, h.orderAt, int(h.order))
 	r.states = view[atomic.Uint64](data, h.statesAt, int(h.ringCells))
@@ -257,6 +265,9 @@ func (r *Ring) drop() {
 
 // FD returns the file descriptor of the ring, for workers to map. The Ring keeps ownership.
 func (r *Ring) FD() int { return r.fd }
+
+// Tasks returns the number of tasks of the ring.
+func (r *Ring) Tasks() int { return len(r.tasks.records) }
 
 // Expect sets the number of workers: the pass ends when that many have ended their part of it.
 func (r *Ring) Expect(n uint32) {
@@ -368,7 +379,7 @@ func (r *Ring) setPass(pass pyfeed.Pass, gate uint32) {
 func (r *Ring) setGate(gate uint32) {
 	r.gate = gate
 	r.head.gate.Store(gate)
-	for _, word := range []*atomic.Uint32{&r.head.cellEvents, &r.head.passEvents} {
+	for _, word := range []*atomic.Uint32{&r.head.cellEvents, &r.head.passEvents, &r.head.taskEvents} {
 		word.Add(1)
 		futexWake(unsafe.Pointer(word), math.MaxInt32)
 	}

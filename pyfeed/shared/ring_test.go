@@ -291,7 +291,7 @@ func TestLayout(t *testing.T) {
 	var h header
 	want := fmt.Sprint(unsafe.Sizeof(h), unsafe.Sizeof(spec{}), unsafe.Sizeof(tensor{}), unsafe.Sizeof(worker{}), unsafe.Offsetof(h.specsAt),
 		unsafe.Offsetof(h.trainer), unsafe.Offsetof(h.gate), unsafe.Offsetof(h.tail), unsafe.Offsetof(h.trainerEvents), unsafe.Offsetof(h.cellEvents),
-		unsafe.Offsetof(tensor{}.lodAt))
+		unsafe.Offsetof(tensor{}.lodAt), unsafe.Sizeof(taskRecord{}), unsafe.Offsetof(h.tasks), unsafe.Offsetof(h.taskEvents))
 	if found := c.answer(); found != want {
 		t.Errorf("expected %s, found %s", want, found)
 	}

@@ -2,7 +2,7 @@
  * files that Python writes. */
 #include "native.h"
 
-static PyTypeObject *workers_type, *failure_type, *format_type, *writer_type;
+static PyTypeObject *workers_type, *processes_type, *failure_type, *format_type, *writer_type;
 
 PyObject *take_text(char *text) {
     PyObject *s = PyUnicode_FromString(text);
@@ -176,7 +176,51 @@ static PyObject *workers_position(owner *self, PyObject *args) {
     return Py_BuildValue("(KK)", (unsigned long long)pass, (unsigned long long)index);
 }
 
+/* processes(queue's handle): an object for worker processes that compute the results */
+static PyObject *workers_processes(workers *self, PyObject *args) {
+    unsigned long long queue;
+    if (!PyArg_ParseTuple(args, "K", &queue)) return NULL;
+    pf_error err = PF_ERROR_INIT;
+    pf_handle handle;
+    pf_status status = pf_map_processes_create(self->owner.handle, queue, &handle, &err);
+    return owner_or_error((PyObject *)processes_type, status, handle, &err);
+}
+
+/* next(): the ticket of the next event, and None, or type, message, traceback and pickle of the error of a worker */
+static PyObject *processes_next(owner *self, PyObject *Py_UNUSED(unused)) {
+    waiting w;
+    waiting_of_worker(&w);
+    pf_map_event event = PF_MAP_EVENT_INIT;
+    pf_error err = PF_ERROR_INIT;
+    waiting_begin(&w);
+    pf_status status = pf_map_processes_next(self->handle, &w.wait, &event, &err);
+    waiting_end(&w);
+    if (status) return none_or_error(status, &err);
+    PyObject *out =
+        event.kind == PF_MAP_WORKERS_NEEDED
+            ? Py_BuildValue("(KO)", (unsigned long long)event.ticket, Py_None)
+            : Py_BuildValue("(K(sssy#))", (unsigned long long)event.ticket, event.type ? event.type : "",
+                            event.message ? event.message : "", event.traceback ? event.traceback : "",
+                            event.detail ? (char *)event.detail : "", (Py_ssize_t)event.detail_bytes);
+    pf_map_event_release(&event);
+    return out;
+}
+
+static PyMethodDef processes_methods[] = {
+    {"next", (PyCFunction)processes_next, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+static PyType_Slot processes_slots[] = {
+    {Py_tp_dealloc, owner_dealloc},
+    {Py_tp_methods, processes_methods},
+    {Py_tp_doc, "The worker processes of a map reader."},
+    {0, NULL},
+};
+static PyType_Spec processes_spec = {"pyfeed._native.MapProcesses", sizeof(owner), 0,
+                                     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, processes_slots};
+
 static PyMethodDef workers_methods[] = {
+    {"processes", (PyCFunction)workers_processes, METH_VARARGS, NULL},
     {"next", (PyCFunction)workers_next, METH_NOARGS, NULL},
     {"complete", (PyCFunction)workers_complete, METH_VARARGS, NULL},
     {"fail", (PyCFunction)workers_fail, METH_VARARGS, NULL},
@@ -441,6 +485,7 @@ static PyType_Spec writer_spec = {
 
 int files_init(PyObject *module) {
     return add_type(module, &failure_spec, &failure_type) || add_type(module, &workers_spec, &workers_type) ||
+                   add_type(module, &processes_spec, &processes_type) ||
                    add_type(module, &format_spec, &format_type) ||
                    add_type(module, &writer_spec, &writer_type)
                ? -1

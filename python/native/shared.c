@@ -1,15 +1,17 @@
 /* Queues that worker processes fill. python/pyfeed_worker is the side of the workers. */
 #include "native.h"
 
-/* _shared_init(class, variable's handle, slots, ring_cells, cell_bytes, place): the queue and the file descriptor of
- * its ring */
+/* _shared_init(class, variable's handle, slots, ring_cells, cell_bytes, place, (num_tasks, task_slots, task_bytes)): the
+ * queue and the file descriptor of its ring */
 PyObject *shared_init(PyObject *Py_UNUSED(module), PyObject *args) {
     PyObject *class, *slots;
     unsigned long long var;
     long long ring_cells, cell_bytes;
+    unsigned int num_tasks, task_slots;
+    unsigned long long task_bytes;
     int place, device, fd = -1;
-    if (!PyArg_ParseTuple(args, "O!KO!LL(ii)", &PyType_Type, &class, &var, &PyTuple_Type, &slots, &ring_cells,
-                          &cell_bytes, &place, &device))
+    if (!PyArg_ParseTuple(args, "O!KO!LL(ii)(IIK)", &PyType_Type, &class, &var, &PyTuple_Type, &slots,
+                          &ring_cells, &cell_bytes, &place, &device, &num_tasks, &task_slots, &task_bytes))
         return NULL;
     if (ring_cells < 0 || cell_bytes < 0)
         return raise_named("InvalidArgument", -1, "%s: expected at least 1, found %lld",
@@ -26,6 +28,9 @@ PyObject *shared_init(PyObject *Py_UNUSED(module), PyObject *args) {
     options.ring_cells = (uint64_t)ring_cells;
     options.cell_bytes = (uint64_t)cell_bytes;
     options.place = (pf_place){place, device};
+    options.num_tasks = num_tasks;
+    options.task_slots = task_slots;
+    options.task_bytes = task_bytes;
     pf_error err = PF_ERROR_INIT;
     pf_handle handle;
     pf_status status;

@@ -160,6 +160,13 @@ def path(name: str, value: Any) -> str:
     return found
 
 
+def start_method(name: str, value: Any) -> str:
+    """Accept a start method of multiprocessing."""
+    if value not in ("spawn", "forkserver", "fork"):
+        refuse(name, "spawn, forkserver or fork", value, InvalidArgument)
+    return str(value)
+
+
 def instance(kind: type | tuple[type, ...], expected: str) -> Check:
     """Return a check that accepts objects of a class."""
 

@@ -46,7 +46,7 @@ class Preview:
 
     def __init__(self, slots: list[Slot], rows: list[tuple[Any, ...]], structure: _structure.Structure = None) -> None:
         self.slots, self.rows = slots, rows
-        self.tuples = rows if structure is None else [_structure.assemble(structure, row) for row in rows]
+        self.tuples: list[Any] = rows if structure is None else [_structure.assemble(structure, row) for row in rows]
 
     def __repr__(self) -> str:
         first = self.rows[:MOST_ROWS]

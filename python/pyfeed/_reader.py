@@ -10,9 +10,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from . import _arguments, _exit, _native, _ranks, _slots, _structure, unique_name
-from ._arguments import flag, instance, integer, optional, text, validate
+from ._arguments import flag, instance, integer, optional, start_method, text, validate
 from ._attributes import decode, encode
-from ._map import MapTask
+from ._map import MapTask, MapWork
 from ._place import CPUPlace, Place, check_place, check_places, place_attribute
 from ._queue import QUEUE_CHECKS, PyArrayFeedQueue, PyArrayFeedQueueHolder
 from ._recipe import Recipe
@@ -156,7 +156,7 @@ class Reader(_native.Reader):
 
     def _readers_below(self) -> list[Reader]:
         """Return the readers that this one reads from, as far as Python knows them."""
-        below = self._upstream._upstream if isinstance(self._upstream, MapTask) else self._upstream
+        below = self._upstream.upstream if isinstance(self._upstream, MapWork) else self._upstream
         return [each for each in (below if isinstance(below, tuple) else (below,)) if isinstance(each, Reader)]
 
     def _check_open(self, *others: Reader) -> None:
@@ -466,6 +466,9 @@ class Reader(_native.Reader):
         function=_arguments.function,
         num_threads=integer(1),
         **_structure.OPTIONAL_CHECKS,
+        num_workers=integer(0, most=255),
+        method=start_method,
+        cell_bytes=optional(integer(1, most=2**40)),
         as_dict=optional(flag),
         capacity=optional(integer(1, "tuple")),
         ordered=flag,
@@ -483,6 +486,9 @@ class Reader(_native.Reader):
         lod_levels: LoDLevels | None = None,
         names: Sequence[str] | None = None,
         *,
+        num_workers: int = 0,
+        method: str = "spawn",
+        cell_bytes: int | None = None,
         as_dict: bool | None = None,
         capacity: int | None = None,
         ordered: bool = True,
@@ -491,7 +497,7 @@ class Reader(_native.Reader):
         seed: int = 0,
         on_error: str = "raise",
     ) -> Reader:
-        """Make a reader of the results of a function, which Python threads call for each tuple.
+        """Make a reader of the results of a function, which threads or worker processes call for each tuple.
 
         Parameters
         ----------
@@ -501,16 +507,25 @@ class Reader(_native.Reader):
             of the slots. The values are as for `PyArrayFeedQueue.push`, and are copied.
         num_threads : int
             The number of threads that call the function. More than one thread helps only as far as the function
-            releases the GIL, as NumPy, decoders and I/O do.
+            releases the GIL, as NumPy, decoders and I/O do. For other functions, use `num_workers`.
         shapes, dtypes, lod_levels, names : sequence, optional
             The slots of the results, as for `py_array_reader`: an entry for each slot. By default, they are the slots
             of this reader.
+        num_workers : int
+            The number of worker processes that call the function instead of threads, at most 255. By default, there
+            are none.
+        method : {"spawn", "forkserver", "fork"}
+            How multiprocessing starts the processes. With "spawn" and "forkserver", pickle must accept the function.
+            A function of a notebook or a prompt needs the package cloudpickle.
+        cell_bytes : int, optional
+            With worker processes, the largest size of a tuple and of a result, in bytes. By default, it is computed
+            if all sizes and dtypes are known, and else 64 MiB. Only the part that is used takes memory.
         as_dict : bool, optional
             Whether the new reader delivers dicts, if `shapes` is not a dict itself. By default, it does if this
             reader does.
         capacity : int, optional
             The largest number of tuples that were taken and whose results are not yet delivered. By default 4 for
-            each thread, and at least 16.
+            each thread, and at least 16; with worker processes, 8 for each, and at least 32.
         ordered : bool
             True: results are delivered in the order of the tuples. False: as soon as they are ready.
         with_position : bool
@@ -532,7 +547,10 @@ class Reader(_native.Reader):
         Raises
         ------
         InvalidArgument
-            `on_error` is "skip", and `open_files` has divided the records among processes.
+            `on_error` is "skip", and `open_files` has divided the records among processes; or both `num_threads` and
+            `num_workers` are given.
+        ArgumentTypeError
+            Pickle refuses the function.
         StateError
             This reader is closed.
 
@@ -547,6 +565,12 @@ class Reader(_native.Reader):
         read raises `ShapeError`, `DTypeError` or `SlotCountError` for a result that does not fit the slots.
 
         The threads are daemons. They start at once, and end when the reader is gone.
+
+        So do worker processes. They get the tuples through shared memory, as views, and return the results the same
+        way. Order, positions, generators, states and errors are those of threads. An exception of the function is
+        raised with a note that contains the traceback of the worker; as a `ProducerError` if it cannot be pickled. If
+        a process dies, a read raises `WorkerError` for the tuple that it had; after a `reset`, another process takes
+        its place. Workers ignore SIGINT.
 
         References
         ----------
@@ -566,24 +590,37 @@ class Reader(_native.Reader):
                 'on_error: expected "raise" above a reader that was opened with a rank, found "skip": '
                 "the processes would not have the same number of tuples"
             )
-        size = max(_MIN_MAP_CAPACITY, 4 * num_threads) if capacity is None else capacity
+        if num_workers > 0 and num_threads > 1:
+            raise InvalidArgument(f"num_threads: expected 1 with num_workers, found {num_threads}")
+        if capacity is not None:
+            size = capacity
+        elif num_workers == 0:
+            size = max(_MIN_MAP_CAPACITY, 4 * num_threads)
+        else:
+            size = 2 * max(_MIN_MAP_CAPACITY, 4 * num_workers)
         structure, slots = self._slots_of_results(shapes, dtypes, lod_levels, names, as_dict)
         attributes: dict[str, Any] = {} if slots is None else {"slots": slots}
         if rng:
             attributes["seed"] = seed  # a state of another seed is refused
         attributes |= {"capacity": size, "ordered": ordered}
         out = self._derive("map", _direct=True, _structure=structure, **attributes)
-        task = partial(
-            MapTask,
-            function=function,
-            with_position=with_position,
-            seed=seed if rng else None,
-            skips=on_error == "skip",
-        )
+        calls: dict[str, Any] = {
+            "function": function,
+            "with_position": with_position,
+            "seed": seed if rng else None,
+            "skips": on_error == "skip",
+        }
         if out._recipe is not None:
-            out._recipe.function = task
-        work = out._upstream = task(self, failures=size + num_threads)
-        work.start(out, num_threads)
+            out._recipe.function = partial(MapTask, **calls)
+        if num_workers > 0:
+            from ._map_processes import MapProcesses  # few programs need it
+
+            processes = MapProcesses(self, failures=size + num_workers, method=method, cell_bytes=cell_bytes, **calls)
+            out._upstream = processes
+            processes.start(out, num_workers, size)
+            return out
+        task = out._upstream = MapTask(self, failures=size + num_threads, **calls)
+        task.start(out, num_threads)
         out._threads = num_threads
         return out
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from . import _arguments, _exit, _native, _slots, _structure, unique_name
-from ._arguments import flag, format_value, integer, items, optional, refuse, text, validate
+from ._arguments import flag, format_value, integer, items, optional, text, validate
 from ._place import CPUPlace, Place, check_place
 from ._queue import PyArrayFeedQueue
 from ._reader import Reader, _erase
@@ -69,13 +69,6 @@ def _target(name: str, value: Any) -> Any:
                 f"found {kind}, {found}"
             ) from None
     return _arguments.function(name, value)
-
-
-def _start_method(name: str, value: Any) -> str:
-    """Accept a start method of multiprocessing."""
-    if value not in ("spawn", "forkserver", "fork"):
-        refuse(name, "spawn, forkserver or fork", value, InvalidArgument)
-    return str(value)
 
 
 def _refused_pickle(error: BaseException, method: str) -> ArgumentTypeError | None:
@@ -193,12 +186,30 @@ class SharedFeedQueue(PyArrayFeedQueue):
         slots = _structure.describe(shapes, dtypes, lod_levels, names, as_dict=as_dict)
         specs = _slots.to_specs(*slots[:4])
         size = _bytes_of(specs) if cell_bytes is None else cell_bytes
+        queue = cls._make(specs, ring_cells, size, place or CPUPlace(), name=name, scope=scope)
+        queue._set_structure(slots.structure)
+        queue._accepted = _structure.accepted(slots.structure, slots.names or ())
+        return queue
+
+    @classmethod
+    def _make(
+        cls,
+        specs: tuple[Any, ...],
+        ring_cells: int,
+        cell_bytes: int,
+        place: Place,
+        *,
+        name: str | None = None,
+        scope: Scope | None = None,
+        tasks: tuple[int, int, int] = (0, 0, 0),
+    ) -> SharedFeedQueue:
+        """Make a queue. `tasks` are the number, the slots and the bytes of tuples for the workers, see MapProcesses."""
         scope = global_scope() if scope is None else scope
         name = unique_name._generate_process_wide("shared_feed_queue") if name is None else name
         queue: SharedFeedQueue
         queue, fd = scope._use(
             name,
-            lambda var: _native._shared_init(cls, var, specs, ring_cells, size, place or CPUPlace()),
+            lambda var: _native._shared_init(cls, var, specs, ring_cells, cell_bytes, place, tasks),
             make=True,
         )
         queue._fd, queue._scope, queue._name, queue._reader_ref, queue._expected_workers = (
@@ -209,8 +220,7 @@ class SharedFeedQueue(PyArrayFeedQueue):
             (None, 0),
         )
         queue._groups, queue._pass_lock = [], threading.Lock()
-        queue._set_structure(slots.structure)
-        queue._accepted = _structure.accepted(slots.structure, slots.names or ())
+        queue._accepted = None
         weakref.finalize(queue, _erase, scope, name).atexit = False
         _exit.watch(queue)
         return queue
@@ -296,7 +306,7 @@ class SharedFeedQueue(PyArrayFeedQueue):
         target=_target,
         args=_arguments_of_target,
         num_workers=integer(1, most=2**31),
-        method=_start_method,
+        method=_arguments.start_method,
         daemon=flag,
         persistent=flag,
     )

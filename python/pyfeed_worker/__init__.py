@@ -21,6 +21,7 @@ from ._lod import LoDTensor
 from ._native import __version__
 from ._producer import Producer
 from .errors import (
+    ArgumentTypeError,
     ByteOrderError,
     CorruptRingError,
     DTypeError,
@@ -38,6 +39,7 @@ from .errors import (
 )
 
 __all__ = [
+    "ArgumentTypeError",
     "ByteOrderError",
     "CorruptRingError",
     "DTypeError",

@@ -31,6 +31,10 @@ class InvalidArgument(Error, ValueError):
     """An argument that is never valid."""
 
 
+class ArgumentTypeError(InvalidArgument, TypeError):
+    """An argument of a wrong type, or a missing or an unknown one."""
+
+
 class ShapeError(Error, ValueError):
     """A wrong rank, dimension or level of detail (LoD)."""
 

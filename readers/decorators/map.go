@@ -53,6 +53,7 @@ type mapReader struct {
 	progress    anchor.Log[mapProgress]
 	skips       skipLedger
 	traceLane   trace.Lane
+	onReset     func(closed bool) // called when all tickets have become invalid; nil: not set
 }
 
 // passPart is a pass of a multi_pass reader below: its index, and how many tuples of this reader's pass came before it.
@@ -338,6 +339,9 @@ func (r *mapReader) ReInit(pass uint64) error {
 	r.discardResults()
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.onReset != nil {
+		r.onReset(false)
+	}
 	r.pass, r.firstPass = pass, pass
 	if m := multiPassBelow(r.source.ReaderHolder); m != nil {
 		r.firstPass = m.first
@@ -471,6 +475,9 @@ func (r *mapReader) Close() {
 	r.DropPeeked()
 	r.mu.Lock()
 	r.closed = true
+	if r.onReset != nil {
+		r.onReset(true)
+	}
 	r.idleWorkers.WakeAll()
 	r.fullWorkers.WakeAll()
 	r.mu.Unlock()

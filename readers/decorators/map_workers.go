@@ -44,6 +44,30 @@ func (w *MapWorkers) Take(ctx context.Context) (*pyfeed.Tuple, uint64, error) {
 	}
 }
 
+// TakeInside is Take for callers in the library: the tuple can perhaps not be exported.
+func (w *MapWorkers) TakeInside(ctx context.Context) (*pyfeed.Tuple, uint64, error) {
+	t, err := w.reader.take(ctx)
+	return t.tuple, t.ticket, err
+}
+
+// FirstTicket returns the ticket of the first tuple that is or will be taken since the last reset of the reader.
+func (w *MapWorkers) FirstTicket() uint64 {
+	w.reader.mu.Lock()
+	defer w.reader.mu.Unlock()
+	return w.reader.start
+}
+
+// OnReset sets a function that is called when a reset or the end of the reader (closed) has made all tickets invalid. It
+// must not block or call the reader.
+func (w *MapWorkers) OnReset(f func(closed bool)) {
+	w.reader.mu.Lock()
+	defer w.reader.mu.Unlock()
+	w.reader.onReset = f
+	if w.reader.closed {
+		f(true)
+	}
+}
+
 // Give passes the result for a ticket to the reader, which owns it from then on. If Give returns an error, the caller
 // still owns the tuple and the ticket stays open. For a ticket of a pass that was reset, the result is dropped.
 func (w *MapWorkers) Give(ticket uint64, t *pyfeed.Tuple) error {

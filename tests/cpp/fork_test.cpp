@@ -55,6 +55,7 @@ void every_function(std::string &wrong, pf_handle scope, pf_handle var, pf_handl
     pf_staging_info buffer = PF_STAGING_INFO_INIT;
     pf_queue_options options = PF_QUEUE_OPTIONS_INIT;
     pf_slot_spec spec = PF_SLOT_SPEC_INIT;
+    pf_map_event event = PF_MAP_EVENT_INIT;
     pf_failure failure = PF_FAILURE_INIT;
     pf_handle handle = 77;
     int64_t dims[PF_MAX_RANK];
@@ -138,6 +139,8 @@ void every_function(std::string &wrong, pf_handle scope, pf_handle var, pf_handl
     FORKED(pf_map_workers_start(
         workers, [](void *, pf_handle, uint64_t, const pf_tuple *) -> int { _exit(3); }, nullptr, 1,
         [](void *) { _exit(3); }, &err));
+    FORKED(pf_map_processes_create(workers, queue, &handle, &err));
+    FORKED(pf_map_processes_next(workers, nullptr, &event, &err));
     FORKED(pf_format_list(&text, &err));
     FORKED(pf_file_list(outs, 1, nullptr, nullptr, &text, &err));
     if (text != nullptr) wrong += "a string was not zeroed\n";

@@ -14,6 +14,7 @@ AT_LEAST(pf_queue_options, PF_QUEUE_OPTIONS_SIZE_V1);
 AT_LEAST(pf_failure, PF_FAILURE_SIZE_V1);
 AT_LEAST(pf_queue_info, PF_QUEUE_INFO_SIZE_V1);
 AT_LEAST(pf_shared_queue_options, PF_SHARED_QUEUE_OPTIONS_SIZE_V1);
+AT_LEAST(pf_map_event, PF_MAP_EVENT_SIZE_V1);
 AT_LEAST(pf_staging_info, PF_STAGING_INFO_SIZE_V1);
 AT_LEAST(pf_kernel_call, PF_KERNEL_CALL_SIZE_V1);
 _Static_assert(sizeof(pf_place) == PF_PLACE_SIZE_V1 && sizeof(pf_lod_level) == PF_LOD_LEVEL_SIZE_V1,
@@ -28,5 +29,6 @@ pf_memory_info pf_test_memory = PF_MEMORY_INFO_INIT;
 pf_slot_spec pf_test_slot = PF_SLOT_SPEC_INIT;
 pf_queue_options pf_test_options = PF_QUEUE_OPTIONS_INIT;
 pf_failure pf_test_failure = PF_FAILURE_INIT;
+pf_map_event pf_test_map_event = PF_MAP_EVENT_INIT;
 pf_queue_info pf_test_info = PF_QUEUE_INFO_INIT;
 pf_staging_info pf_test_buffer = PF_STAGING_INFO_INIT;

@@ -137,6 +137,9 @@ TEST_F(Null, EveryFunction) {
     REFUSED(pf_file_list(ins, 1, nullptr, nullptr, nullptr, &err), "json");
     REFUSED(pf_file_list(nullptr, 1, nullptr, nullptr, &json, &err), "names");
     REFUSED(pf_file_list(ins, 2, nullptr, nullptr, &json, &err), "names");
+    REFUSED(pf_map_processes_create(r, queue.handle(), nullptr, &err), "processes");
+    REFUSED(pf_map_processes_next(r, nullptr, nullptr, &err), "out");
+    pf_map_event_release(nullptr);
     REFUSED(pf_format_register(nullptr, outs, 1, nullptr, &handle, &err), "tag");
     REFUSED(pf_format_register("null", nullptr, 1, nullptr, &handle, &err), "suffixes");
     REFUSED(pf_format_register("null", outs, 2, nullptr, &handle, &err), "suffixes");

@@ -46,6 +46,7 @@ var allowed = map[string][]string{
 	"readers/index": {"pyfeed", "pyfeed/memory", "readers/record", "readers/storage"},
 	"readers/decorators": {"pyfeed", "pyfeed/memory", "pyfeed/trace", "pyfeed/wait", "readers", "readers/internal/anchor", "readers/record",
 		"readers/state"},
+	"readers/processes": {"pyfeed", "pyfeed/shared", "pyfeed/wait", "readers/decorators"},
 	"readers/ops": {"pyfeed", "pyfeed/wait", "readers", "readers/decorators", "readers/files", "readers/internal/async",
 		"readers/record", "readers/sources", "readers/storage"},
 	"readers/internal/readertest": {"pyfeed", "pyfeed/memory", "pyfeed/trace", "pyfeed/wait", "readers", "readers/record",
@@ -74,7 +75,7 @@ var allowed = map[string][]string{
 	"readers/formattest": format,
 
 	"capi": {"cuda", "pyfeed", "pyfeed/memory", "program", "program/desc", "pyfeed/shared", "pyfeed/staging", "pyfeed/trace",
-		"pyfeed/wait", "readers", "readers/all", "readers/decorators", "readers/external", "readers/files", "readers/ops", "readers/record",
+		"pyfeed/wait", "readers", "readers/all", "readers/decorators", "readers/external", "readers/files", "readers/ops", "readers/processes", "readers/record",
 		"readers/storage"},
 	"tests/fakecuda": {},
 	"tests/lint":     {},
@@ -299,7 +300,7 @@ func isGuard(s ast.Stmt) bool {
 // withoutGo lists the functions that need no CHECK_ALIVE: they do not call Go, or check without it.
 var withoutGo = map[string]bool{
 	"pf_abi_version": true, "pf_version": true, "pf_dtype_name": true, "pf_dtype_size": true, "pf_status_name": true,
-	"pf_error_release": true, "pf_string_release": true,
+	"pf_error_release": true, "pf_string_release": true, "pf_map_event_release": true,
 	"pf_tuple_release": true, // checks without CHECK_ALIVE, since it cannot return an error
 }
 

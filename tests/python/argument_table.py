@@ -91,7 +91,8 @@ Reader.get_state
 Reader.has_next timeout
 Reader.in_variable scope name as_dict
 Reader.load_state_dict state strict
-Reader.map function num_threads shapes dtypes lod_levels names as_dict capacity ordered with_position rng seed on_error
+Reader.map function num_threads shapes dtypes lod_levels names num_workers method cell_bytes
+    as_dict capacity ordered with_position rng seed on_error
 Reader.multi_pass pass_num
 Reader.preview count
 Reader.read timeout

@@ -45,7 +45,11 @@ DEFAULTS: dict[tuple[str, str], Any] = {
 
 # Parameters that are not attributes: the readers below, and the name and the scope of the new reader.
 OTHERS = {"self", "reader", "readers", "others", "as_dict", "name", "scope"}
-OTHERS_OF = {"create_map_reader": {"function", "num_threads", "with_position", "rng", "on_error"}}
+OTHERS_OF = {
+    "create_map_reader": {
+        *("function", "num_threads", "num_workers", "method", "cell_bytes", "with_position", "rng", "on_error")
+    }
+}
 
 FUNCTIONS: list[tuple[str, Callable[..., Any]]] = [
     ("open_files", pyfeed.open_files),

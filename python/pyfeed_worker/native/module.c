@@ -18,7 +18,8 @@ static PyTypeObject *ring_type;
 typedef struct {
     PyObject ob_base;
     pfw_producer *producer;
-    pid_t awaits; /* the process id while a thread waits for a pass without the GIL; else 0 */
+    pid_t awaits;   /* the process id while a thread waits for a pass without the GIL; else 0 */
+    int live_tasks; /* tasks whose memory is in use */
 } ring;
 
 /* ---- Errors ---- */
@@ -159,6 +160,7 @@ static PyObject *ring_open(PyObject *Py_UNUSED(module), PyObject *fd) {
     if (self) {
         self->producer = producer;
         self->awaits = 0;
+        self->live_tasks = 0;
     } else {
         pfw_free(producer);
     }
@@ -263,6 +265,199 @@ static PyObject *ring_push(ring *self, PyObject *args) {
     incoming_drop(&in);
     return none_or_ring_error(status, &err);
 }
+
+/* ---- Tasks ---- */
+
+/* The memory of a task: the base object of its arrays. The task goes back to the trainer with it. */
+typedef struct {
+    PyObject ob_base;
+    ring *of;
+    pfw_taken taken;
+} task;
+
+static PyTypeObject *task_type;
+
+static void task_dealloc(task *self) {
+    PyTypeObject *type = Py_TYPE((PyObject *)self);
+    pfw_release_task(self->of->producer, &self->taken);
+    self->of->live_tasks--;
+    Py_DECREF((PyObject *)self->of);
+    PyObject_Free(self);
+    Py_DECREF((PyObject *)type);
+}
+
+static PyObject *view_of(task *base, PyArray_Descr *descr, int rank, const int64_t *dims, void *data,
+                         int flags) {
+    if (!descr) return NULL;
+    PyObject *array =
+        PyArray_NewFromDescr(&PyArray_Type, descr, rank, (const npy_intp *)dims, NULL, data, flags, NULL);
+    if (!array) return NULL;
+    Py_INCREF((PyObject *)base);
+    if (PyArray_SetBaseObject((PyArrayObject *)array, (PyObject *)base) < 0) Py_CLEAR(array);
+    return array;
+}
+
+/* Replaces an array by a copy. */
+static PyObject *copied(PyObject *array) {
+    PyObject *copy = array ? PyArray_NewCopy((PyArrayObject *)array, NPY_CORDER) : NULL;
+    Py_XDECREF(array);
+    return copy;
+}
+
+static PyObject *array_of_task(task *base, const pf_tensor *t, int copy) {
+    PyObject *data = view_of(base, dtype_descr(t->dtype), t->rank, t->dims, t->data, NPY_ARRAY_CARRAY);
+    if (copy) data = copied(data);
+    if (!data || t->lod_levels == 0) return data;
+    PyObject *levels = PyTuple_New((Py_ssize_t)t->lod_levels);
+    for (uint32_t j = 0; levels && j < t->lod_levels; j++) {
+        int64_t n = (int64_t)t->lod[j].count;
+        PyObject *level = view_of(base, PyArray_DescrFromType(NPY_INT64), 1, &n, (void *)t->lod[j].offsets,
+                                  NPY_ARRAY_CARRAY_RO);
+        if (copy) level = copied(level);
+        if (!level || PyTuple_SetItem(levels, (Py_ssize_t)j, level) < 0) Py_CLEAR(levels);
+    }
+    PyObject *tensor = levels ? PyObject_CallFunctionObjArgs(lod_tensor_wrap, data, levels, NULL) : NULL;
+    Py_XDECREF(levels);
+    Py_DECREF(data);
+    return tensor;
+}
+
+/* The tensors of a task, with room for few of them on the stack. */
+typedef struct {
+    pf_tensor *tensors;
+    int64_t (*dims)[PF_MAX_RANK];
+    pf_lod_level (*lod)[PF_MAX_LOD_LEVELS];
+    pf_tensor few_tensors[FEW_SLOTS];
+    int64_t few_dims[FEW_SLOTS][PF_MAX_RANK];
+    pf_lod_level few_lod[FEW_SLOTS][PF_MAX_LOD_LEVELS];
+} task_room;
+
+static int task_room_begin(task_room *r, uint32_t n) {
+    r->tensors = r->few_tensors;
+    r->dims = r->few_dims;
+    r->lod = r->few_lod;
+    if (n <= FEW_SLOTS) return 0;
+    r->tensors = PyMem_Calloc(n, sizeof *r->tensors);
+    r->dims = PyMem_Calloc(n, sizeof *r->dims);
+    r->lod = PyMem_Calloc(n, sizeof *r->lod);
+    if (r->tensors && r->dims && r->lod) return 0;
+    PyErr_NoMemory();
+    return -1;
+}
+
+static void task_room_end(task_room *r) {
+    if (r->tensors != r->few_tensors) PyMem_Free(r->tensors);
+    if (r->dims != r->few_dims) PyMem_Free(r->dims);
+    if (r->lod != r->few_lod) PyMem_Free(r->lod);
+}
+
+/* take(structure): the arguments for the next task, its position and its memory. The structure may be None. */
+static PyObject *ring_take(ring *self, PyObject *structure) {
+    waiter w;
+    task_room r;
+    uint32_t n = pfw_task_slots(self->producer);
+    if (waiter_parse(&w, NULL) < 0) return NULL;
+    PyObject *arrays = NULL, *out = NULL;
+    task *base = NULL;
+    if (task_room_begin(&r, n) < 0) goto done;
+    pfw_error err;
+    pfw_taken taken;
+    pf_status status = pfw_take(self->producer, &no_wait, &taken, r.tensors, r.dims, r.lod, &err);
+    if (status == PF_TIMEOUT) {
+        waiter_begin(&w, self->producer);
+        status = pfw_take(self->producer, &w.wait, &taken, r.tensors, r.dims, r.lod, &err);
+        waiter_end(&w);
+    }
+    if (status || PyErr_Occurred()) {
+        if (status == PF_OK) pfw_release_task(self->producer, &taken);
+        none_or_ring_error(status, &err);
+        goto done;
+    }
+    base = PyObject_New(task, task_type);
+    if (!base) {
+        pfw_release_task(self->producer, &taken);
+        goto done;
+    }
+    Py_INCREF((PyObject *)self);
+    base->of = self;
+    base->taken = taken;
+    /* A function that keeps its arguments would take one task after the other from the trainer: it gets copies. */
+    int copy = self->live_tasks++ > 0;
+    arrays = PyTuple_New((Py_ssize_t)n);
+    for (uint32_t i = 0; arrays && i < n; i++) {
+        PyObject *array = array_of_task(base, &r.tensors[i], copy);
+        if (!array || PyTuple_SetItem(arrays, (Py_ssize_t)i, array) < 0) Py_CLEAR(arrays);
+    }
+    arrays = structure_of_tuple(structure == Py_None ? NULL : structure, arrays);
+    if (arrays)
+        out = Py_BuildValue("(O(KK)O)", arrays, (unsigned long long)taken.pass,
+                            (unsigned long long)taken.index, base);
+done:
+    task_room_end(&r);
+    Py_XDECREF(arrays);
+    Py_XDECREF((PyObject *)base);
+    return out;
+}
+
+/* complete(task, result, structure): pushes the result, and the ticket of the task behind it */
+static PyObject *ring_complete(ring *self, PyObject *args) {
+    PyObject *of, *result, *structure;
+    waiter w;
+    incoming in;
+    if (!PyArg_ParseTuple(args, "O!OO", task_type, &of, &result, &structure) || waiter_parse(&w, NULL) < 0 ||
+        incoming_read(&in, result,
+                      &(expected){structure == Py_None ? NULL : structure, kind_of_slot, self->producer}) < 0)
+        return NULL;
+    uint32_t n = pfw_num_slots(self->producer);
+    if (in.count != (Py_ssize_t)n - 1) {
+        raise_named("SlotCountError", -1, "slots: expected %u, found %zd", n - 1, in.count);
+        incoming_drop(&in);
+        return NULL;
+    }
+    pf_tensor few[FEW_SLOTS + 1], *tensors = n <= FEW_SLOTS + 1 ? few : PyMem_Malloc(n * sizeof *tensors);
+    if (!tensors) {
+        incoming_drop(&in);
+        return PyErr_NoMemory();
+    }
+    memcpy(tensors, in.tensors, (n - 1) * sizeof *tensors);
+    int64_t ticket = (int64_t)((task *)of)->taken.ticket;
+    tensors[n - 1] = (pf_tensor)PF_TENSOR_INIT;
+    tensors[n - 1].dtype = PF_INT64;
+    tensors[n - 1].data = &ticket;
+    pfw_error err;
+    pf_status status = PF_TIMEOUT;
+    /* Tries first without a wait and with the GIL, because taking the GIL again is slow. */
+    if (in.bytes <= SMALL_COPY_BYTES) status = pfw_push(self->producer, tensors, n, &no_wait, &err);
+    if (status == PF_TIMEOUT) {
+        waiter_begin(&w, self->producer);
+        status = pfw_push(self->producer, tensors, n, &w.wait, &err);
+        waiter_end(&w);
+    }
+    if (tensors != few) PyMem_Free(tensors);
+    incoming_drop(&in);
+    return none_or_ring_error(status, &err);
+}
+
+/* fail_task(task, type, message, traceback, pickle) */
+static PyObject *ring_fail_task(ring *self, PyObject *args) {
+    PyObject *of;
+    const char *type, *message, *traceback, *pickle;
+    Py_ssize_t size;
+    if (!PyArg_ParseTuple(args, "O!sssy#", task_type, &of, &type, &message, &traceback, &pickle, &size))
+        return NULL;
+    pfw_error err;
+    return none_or_ring_error(pfw_fail_task(self->producer, &((task *)of)->taken, type, message, traceback,
+                                            pickle, (size_t)size, &err),
+                              &err);
+}
+
+static PyType_Slot task_slots[] = {
+    {Py_tp_dealloc, task_dealloc},
+    {Py_tp_doc, "The memory of a task."},
+    {0, NULL},
+};
+static PyType_Spec task_spec = {"pyfeed_worker._native.Task", sizeof(task), 0,
+                                Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, task_slots};
 
 /* The tensors to reserve, parsed from tuples of (dtype, shape, LoD). */
 typedef struct {
@@ -449,6 +644,9 @@ static PyMethodDef ring_methods[] = {
     {"end", (PyCFunction)ring_end, METH_NOARGS, NULL},
     {"fail", (PyCFunction)ring_fail, METH_VARARGS, NULL},
     {"push", (PyCFunction)ring_push, METH_VARARGS, NULL},
+    {"take", (PyCFunction)ring_take, METH_O, NULL},
+    {"complete", (PyCFunction)ring_complete, METH_VARARGS, NULL},
+    {"fail_task", (PyCFunction)ring_fail_task, METH_VARARGS, NULL},
     {"reserve", (PyCFunction)ring_reserve, METH_VARARGS, NULL},
     {"commit", (PyCFunction)ring_commit, METH_VARARGS, NULL},
     {"abandon", (PyCFunction)ring_abandon, METH_VARARGS, NULL},
@@ -509,8 +707,10 @@ PyMODINIT_FUNC PyInit__native(void) {
     lod_tensor_wrap = tensor ? PyObject_GetAttrString(tensor, "_wrap") : NULL;
     Py_XDECREF(tensor);
     ring_type = (PyTypeObject *)PyType_FromSpec(&ring_spec);
-    if (!errors || !lod_tensor_wrap || !ring_type || PyModule_AddType(module, ring_type) < 0 ||
-        arrays_init() < 0 || PyModule_AddStringConstant(module, "__version__", pf_version()) < 0) {
+    task_type = (PyTypeObject *)PyType_FromSpec(&task_spec);
+    if (!errors || !lod_tensor_wrap || !ring_type || !task_type || PyModule_AddType(module, ring_type) < 0 ||
+        PyModule_AddType(module, task_type) < 0 || arrays_init() < 0 ||
+        PyModule_AddStringConstant(module, "__version__", pf_version()) < 0) {
         Py_DECREF(module);
         return NULL;
     }

@@ -78,6 +78,27 @@ void pfw_abandon(pfw_producer *p, pfw_reservation *reservation);
  * wait, one of them does. */
 void pfw_poll_now(pfw_producer *p);
 
+/* A task: a tuple that the trainer has posted for one of the workers. */
+typedef struct pfw_taken {
+    uint64_t state;
+    uint32_t task;
+    uint64_t ticket;      /* is pushed with the result, as an int64 in the last slot */
+    uint64_t pass, index; /* the position of the tuple */
+} pfw_taken;
+
+/* Takes the next task, and waits for one as `wait` says. Fills in pfw_task_slots tensors, with room for dims and LoD for
+ * each: views of memory that belongs to this worker until pfw_release_task. PF_CLOSED as for pfw_push. */
+pf_status pfw_take(pfw_producer *p, const pf_wait *wait, pfw_taken *out, pf_tensor *tensors,
+                   int64_t (*dims)[PF_MAX_RANK], pf_lod_level (*lod)[PF_MAX_LOD_LEVELS], pfw_error *err);
+/* Gives the memory of a task back. Any thread. In a child of fork() it does nothing. */
+void pfw_release_task(pfw_producer *p, const pfw_taken *taken);
+/* Reports that a task has no result. Call it before pfw_release_task. Each text may be NULL; a pickle that is too large
+ * for the ring is left out. */
+pf_status pfw_fail_task(pfw_producer *p, const pfw_taken *taken, const char *type, const char *message,
+                        const char *traceback, const void *pickle, size_t pickle_bytes, pfw_error *err);
+/* The number of tensors of a task; 0: the ring has no tasks. */
+uint32_t pfw_task_slots(const pfw_producer *p);
+
 /* The slots of a tuple. pfw_slot_spec stores PF_MAX_RANK numbers in `dims` and points out->dims to them. */
 uint32_t pfw_num_slots(const pfw_producer *p);
 void pfw_slot_spec(const pfw_producer *p, uint32_t i, pf_slot_spec *out, int64_t *dims);

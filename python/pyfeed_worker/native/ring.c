@@ -54,6 +54,7 @@ struct pfw_producer {
     pfw_tensor *tensors;
     pfw_worker *workers;
     uint64_t *order, *states;
+    pfw_task *tasks;
     char *data;
     size_t *populated; /* for each cell: the number of bytes that have pages in this process */
 
@@ -165,6 +166,12 @@ static void wake_pass_waiters(pfw_header *h) {
     futex_wake(&h->pass_events, INT32_MAX);
 }
 
+/* Wakes all workers that wait for a task, to check for another event. */
+static void wake_takers(pfw_header *h) {
+    ADD(&h->task_events, 1);
+    futex_wake(&h->task_events, INT32_MAX);
+}
+
 /* Wakes up to n workers that wait for a cell. */
 static void wake_workers(pfw_header *h, int n) {
     ADD(&h->cell_events, 1);
@@ -215,6 +222,7 @@ static void *watch(void *p_) {
         STORE(&p->gone, 1);
         wake_workers(p->h, INT32_MAX);
         wake_pass_waiters(p->h);
+        wake_takers(p->h);
     }
     return NULL;
 }
@@ -307,12 +315,23 @@ void pfw_poll_now(pfw_producer *p) {
     STORE(&p->poll, 1);
     wake_workers(p->h, INT32_MAX);
     wake_pass_waiters(p->h);
+    wake_takers(p->h);
 }
 
 /* ---- Opening and closing ---- */
 
 static int within(const pfw_header *h, uint64_t at, uint64_t count, uint64_t size) {
     return at % 8 == 0 && at <= h->total_bytes && count <= (h->total_bytes - at) / size;
+}
+
+static int tasks_fit(const pfw_header *h) {
+    if (h->tasks == 0) return 1;
+    return h->tasks <= UINT16_MAX && h->task_slots > 0 && h->task_slots <= UINT16_MAX &&
+           h->task_stride % PFW_ALIGNMENT == 0 && h->task_stride > PFW_TASK_FAILURE &&
+           h->task_bytes <= h->task_stride - PFW_TASK_FAILURE && h->task_data_at % PFW_ALIGNMENT == 0 &&
+           within(h, h->tasks_at, h->tasks, sizeof(pfw_task)) &&
+           within(h, h->task_tensors_at, (uint64_t)h->tasks * h->task_slots, sizeof(pfw_tensor)) &&
+           within(h, h->task_data_at, h->tasks, h->task_stride);
 }
 
 /* Checks a copy of the header: everything must lie inside the ring and be aligned as atomic instructions need. */
@@ -333,7 +352,7 @@ static pf_status check_header(const pfw_header *h, size_t size, pfw_error *err) 
         !within(h, h->failures_at, h->workers, PFW_FAILURE) || !within(h, h->order_at, h->order, 8) ||
         !within(h, h->states_at, h->ring_cells, 8) ||
         !within(h, h->tensors_at, (uint64_t)h->ring_cells * h->num_slots, sizeof(pfw_tensor)) ||
-        !within(h, h->data_at, h->ring_cells, h->stride))
+        !within(h, h->data_at, h->ring_cells, h->stride) || !tasks_fit(h))
         return fail(err, PF_CORRUPT, -1, "the ring's sizes do not fit its %zu bytes", size);
     return PF_OK;
 }
@@ -407,6 +426,7 @@ pf_status pfw_open(int fd, pfw_producer **out, pfw_error *err) {
                         .workers = (pfw_worker *)(base + h.workers_at),
                         .order = (uint64_t *)(base + h.order_at),
                         .states = (uint64_t *)(base + h.states_at),
+                        .tasks = (pfw_task *)(base + h.tasks_at),
                         .data = base + h.data_at,
                         .populated = populated,
                         .worker = -1,
@@ -951,6 +971,133 @@ void pfw_abandon(pfw_producer *p, pfw_reservation *reservation) {
     give_up(p, reservation);
     ADD(&p->writing, -1);
 }
+
+/* ---- Tasks ---- */
+
+/* Takes the posted task with the lowest ticket. Returns 0 if there is none. */
+static int try_take(pfw_producer *p, int worker, pfw_taken *out) {
+    for (;;) {
+        uint32_t first = 0;
+        uint64_t lowest = 0, state = 0;
+        for (uint32_t i = 0; i < p->at.tasks; i++) {
+            uint64_t was = LOAD(&p->tasks[i].state), ticket = LOAD(&p->tasks[i].ticket);
+            if ((was & 0xff) != PFW_TASK_POSTED || (state && ticket >= lowest)) continue;
+            first = i;
+            lowest = ticket;
+            state = was;
+        }
+        if (!state) return 0;
+        uint64_t mine = pfw_state(PFW_TASK_TAKEN, (uint64_t)worker, pfw_generation(state), p->pass);
+        if (!SWAP_IF(&p->tasks[first].state, &state, mine)) continue;
+        STORE(&p->tasks[first].owner,
+              (uint64_t)getpid()); /* until then, the trainer finds it by its worker */
+        STEP("taken");
+        const pfw_task *task = &p->tasks[first];
+        *out = (pfw_taken){mine, first, LOAD(&task->ticket), LOAD(&task->pass), LOAD(&task->index)};
+        return 1;
+    }
+}
+
+static char *task_memory(pfw_producer *p, uint32_t index) {
+    return (char *)p->h + p->at.task_data_at + (size_t)index * p->at.task_stride;
+}
+
+static int lies_in_task(const pfw_producer *p, uint64_t at, uint64_t bytes) {
+    return at <= p->at.task_bytes && bytes <= p->at.task_bytes - at;
+}
+
+/* Describes the tensors of a task, as views of its memory. Each description is read from the ring once. */
+static pf_status view_task(pfw_producer *p, uint32_t index, pf_tensor *tensors, int64_t (*dims)[PF_MAX_RANK],
+                           pf_lod_level (*lod)[PF_MAX_LOD_LEVELS], pfw_error *err) {
+    const pfw_tensor *all = (const pfw_tensor *)((char *)p->h + p->at.task_tensors_at);
+    char *memory = task_memory(p, index) + PFW_TASK_FAILURE;
+    for (uint32_t i = 0; i < p->at.task_slots; i++) {
+        pfw_tensor d = all[(size_t)index * p->at.task_slots + i];
+        uint64_t bytes = pf_dtype_size(d.dtype);
+        int fits = bytes > 0 && d.rank >= 0 && d.rank <= PF_MAX_RANK && d.lod_levels <= PF_MAX_LOD_LEVELS &&
+                   d.data_at % PFW_ALIGNMENT == 0 && lies_in_task(p, d.data_at, d.nbytes);
+        for (int32_t j = 0; fits && j < d.rank; j++)
+            fits = d.dims[j] >= 0 && !overflows(&bytes, (uint64_t)d.dims[j]);
+        for (uint32_t j = 0; fits && j < d.lod_levels; j++)
+            fits = d.lod_at[j] % sizeof(int64_t) == 0 &&
+                   d.lod_count[j] <= p->at.task_bytes / sizeof(int64_t) &&
+                   lies_in_task(p, d.lod_at[j], d.lod_count[j] * sizeof(int64_t));
+        if (!fits || bytes != d.nbytes) return overwritten(err, "a task");
+        memcpy(dims[i], d.dims, sizeof dims[i]);
+        for (uint32_t j = 0; j < d.lod_levels; j++)
+            lod[i][j] = (pf_lod_level){(const int64_t *)(memory + d.lod_at[j]), d.lod_count[j]};
+        tensors[i] = (pf_tensor)PF_TENSOR_INIT;
+        tensors[i].dtype = d.dtype;
+        tensors[i].rank = d.rank;
+        tensors[i].dims = dims[i];
+        tensors[i].data = memory + d.data_at;
+        tensors[i].nbytes = d.nbytes;
+        tensors[i].lod_levels = d.lod_levels;
+        tensors[i].lod = lod[i];
+    }
+    return PF_OK;
+}
+
+pf_status pfw_take(pfw_producer *p, const pf_wait *given, pfw_taken *out, pf_tensor *tensors,
+                   int64_t (*dims)[PF_MAX_RANK], pf_lod_level (*lod)[PF_MAX_LOD_LEVELS], pfw_error *err) {
+    pfw_header *h = p->h;
+    if (!pfw_attached(p)) return not_attached(p, err);
+    if (p->at.tasks == 0) return fail(err, PF_STATE, -1, "take: expected a ring with tasks, found none");
+    int worker = LOAD(&p->worker);
+    if (worker < 0) return not_attached(p, err);
+    wait_limit w = wait_limit_of(given);
+    for (int woken = 0;;) {
+        uint32_t events = LOAD(&h->task_events);
+        pf_status status = check_open(p, err);
+        if (status == PF_OK && try_take(p, worker, out)) {
+            status = view_task(p, out->task, tensors, dims, lod, err);
+            if (status) pfw_release_task(p, out);
+            return status;
+        }
+        if (status == PF_OK) status = wait_limit_check(p, &w, err);
+        if (status) {
+            if (woken) wake_takers(h); /* passes the wake-up on to the next worker */
+            return status;
+        }
+        ADD(&h->waiting_takers, 1);
+        if (LOAD(&h->tasks_wanted))
+            wake_trainer(h); /* this worker may have freed a task since its last result */
+        STEP("wants a task");
+        woken = wait_limit_sleep(p, &w, &h->task_events, events);
+        ADD(&h->waiting_takers, -1);
+    }
+}
+
+void pfw_release_task(pfw_producer *p, const pfw_taken *taken) {
+    if (p->forks != forks || taken->task >= p->at.tasks) return; /* the parent process has the task */
+    uint64_t was = taken->state;
+    SWAP_IF(&p->tasks[taken->task].state, &was,
+            pfw_state(PFW_TASK_FREE, 0, pfw_generation(was) + 1, 0)); /* or the trainer has freed it */
+    STEP("released");
+}
+
+pf_status pfw_fail_task(pfw_producer *p, const pfw_taken *taken, const char *type, const char *message,
+                        const char *traceback, const void *pickle, size_t pickle_bytes, pfw_error *err) {
+    if (!pfw_attached(p)) return not_attached(p, err);
+    pfw_task *task = &p->tasks[taken->task];
+    if (taken->task >= p->at.tasks || LOAD(&task->state) != taken->state)
+        return fail(err, PF_STATE, -1,
+                    "fail_task: expected a task that this worker has taken, found another");
+    char *to = task_memory(p, taken->task);
+    to = put(to, PFW_TYPE, type);
+    to = put(to, PFW_TEXT, message);
+    size_t n = traceback ? strlen(traceback) : 0, room = PFW_TASK_TRACEBACK;
+    to = put(to, room, n < room ? traceback : traceback + (n - room + 1)); /* the end of it says most */
+    if (pickle_bytes > PFW_TASK_FAILURE - PFW_TYPE - PFW_TEXT - PFW_TASK_TRACEBACK) pickle_bytes = 0;
+    memcpy(to, pickle, pickle_bytes);
+    STORE(&task->pickle_bytes, pickle_bytes);
+    STORE(&task->raised, 1);
+    STEP("raised");
+    wake_trainer(p->h);
+    return PF_OK;
+}
+
+uint32_t pfw_task_slots(const pfw_producer *p) { return p->at.task_slots; }
 
 /* ---- Properties of the ring ---- */
 

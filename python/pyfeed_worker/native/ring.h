@@ -21,7 +21,7 @@
 
 #define PFW_MAGIC "pyfeed\x1a\n"
 enum {
-    PFW_VERSION = 1,
+    PFW_VERSION = 2,
     PFW_WORKERS = 256,   /* the most workers that are attached at one time */
     PFW_RANK = 8,        /* PF_MAX_RANK */
     PFW_LEVELS = 8,      /* PF_MAX_LOD_LEVELS */
@@ -29,6 +29,9 @@ enum {
     PFW_FAILURE = 8192,  /* bytes for the error of a worker: */
     PFW_TYPE = 256,      /* its type, then its text, then its traceback, each zero-terminated */
     PFW_TEXT = 2048,
+    PFW_TASK_FAILURE = 1
+        << 16, /* bytes for the error of a task: its type, its text, its traceback, then a pickle */
+    PFW_TASK_TRACEBACK = 1 << 14,
 };
 
 /* The gate is pass << 1, with PFW_OPEN while that pass takes tuples. It is PFW_OVER once no further pass will come. */
@@ -37,6 +40,11 @@ enum { PFW_OPEN = 1 };
 
 /* States of a cell, in the low byte of its word. Above it: worker (16 bits), generation (24), pass (16). */
 enum { PFW_FREE = 0, PFW_WRITING = 1, PFW_COMMITTED = 2, PFW_REVOKED = 3, PFW_CONSUMER = 4 };
+
+/* States of a task, in the low byte of its word. Above it as in the word of a cell. The trainer writes a free task and
+ * posts it, and a worker takes it. The worker frees it when no array over its memory is left; if the worker is dead, the trainer does. A
+ * task that is not taken yet can be revoked by the trainer. */
+enum { PFW_TASK_FREE = 0, PFW_TASK_POSTED = 1, PFW_TASK_TAKEN = 2, PFW_TASK_WRITING = 3 };
 
 /* States of a worker, in the low byte of its word. Above it: pass (24 bits), process id (32). */
 enum { PFW_VACANT = 0, PFW_ATTACHING = 1, PFW_ATTACHED = 2, PFW_ENDED = 3, PFW_FAILED = 4 };
@@ -63,6 +71,17 @@ typedef struct pfw_tensor {
     uint64_t lod_count[PFW_LEVELS];
 } pfw_tensor;
 
+/* A tuple for the workers. Its memory begins with PFW_TASK_FAILURE bytes for an error; its arrays follow. */
+typedef struct pfw_task {
+    uint64_t state;
+    uint64_t raised;       /* 1: the error of the task is written. Back to 0: the trainer has read it */
+    uint64_t owner;        /* the process id of the worker that took it */
+    uint64_t ticket;       /* comes back with the result, in the last slot */
+    uint64_t pass, index;  /* the position of the tuple */
+    uint64_t pickle_bytes; /* of the error */
+    uint64_t reserved;
+} pfw_task;
+
 typedef struct pfw_worker {
     uint64_t state;
     uint64_t started; /* start time of the process, as in /proc/PID/stat; 0: not known */
@@ -88,7 +107,12 @@ typedef struct pfw_header {
     int64_t trainer; /* process id of the trainer */
     uint64_t trainer_started;
     uint64_t pid_namespace; /* the inode of the PID namespace; 0: not known */
-    uint8_t reserved[104];
+    uint32_t tasks;         /* the number of tasks; 0: the workers get none */
+    uint32_t task_slots;    /* tensors of a task */
+    uint64_t task_bytes;    /* the largest size of its tensors */
+    uint64_t task_stride;
+    uint64_t tasks_at, task_tensors_at, task_data_at;
+    uint8_t reserved[56];
 
     /* The trainer and the workers write the following fields. Each group has a cache line of its own. */
     uint32_t gate; /* see PFW_OPEN */
@@ -102,7 +126,10 @@ typedef struct pfw_header {
     uint32_t cell_events;     /* futex: incremented by every event for workers that wait for a cell */
     uint32_t waiting_workers; /* the number of workers that sleep on cell_events */
     uint32_t pass_events;     /* futex: incremented when the gate changes */
-    uint8_t pad3[52];
+    uint32_t task_events;     /* futex: incremented by every event for workers that wait for a task */
+    uint32_t waiting_takers;  /* the number of workers that sleep on task_events */
+    uint32_t tasks_wanted;    /* 1 while the trainer waits for a free task */
+    uint8_t pad3[40];
 } pfw_header;
 
 /* An entry of the order: cell + 1 (16 bits; 0: empty), generation (24), lap (24). */

@@ -1,0 +1,150 @@
+"""The worker processes of a map reader, and the thread that looks after them."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import warnings
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pyfeed_worker
+
+from . import _exit, _native, _slots, errors
+from ._map import MapWork, structures_of
+from ._place import CPUPlace
+from ._scope import Scope
+from .errors import InvalidArgument, ProducerError, QueueClosed
+from .shared import SharedFeedQueue, _bytes_of
+
+if TYPE_CHECKING:
+    from ._reader import Reader
+
+# The memory of a tuple whose size is not known. Only pages that are written take memory.
+_UNKNOWN_BYTES = 64 << 20
+# Tuples that are posted or that workers have are half of the capacity. So the library posts several at a time, when
+# results were delivered, instead of one for each result.
+_TASKS_OF_CAPACITY = 0.5
+
+
+class MapProcesses(MapWork):
+    """Worker processes that call the function of a map reader.
+
+    The reader owns it, and it owns the queue of the results. The library posts the tuples and collects the results. A
+    thread handles what needs Python: exceptions of the function, and processes that have died. It holds only a weak
+    reference.
+    """
+
+    def __init__(
+        self,
+        upstream: Reader,
+        function: Callable[..., Any],
+        failures: int,
+        *,
+        method: str,
+        cell_bytes: int | None,
+        with_position: bool,
+        seed: int | None,
+        skips: bool,
+    ) -> None:
+        super().__init__(upstream, failures, skips=skips)
+        self._function = (function, with_position, seed)
+        self._method, self._cell_bytes = method, cell_bytes
+        self._queue: SharedFeedQueue
+        self._workers: _native.Workers
+
+    def start(self, reader: Reader, num_workers: int, capacity: int) -> None:
+        """Start the processes for a map reader. They end when the reader is gone."""
+        from pyfeed_worker._map_worker import work
+
+        slots, below = reader.slots, self.upstream.slots
+        arguments, results = structures_of(reader, self.upstream)
+        specs = tuple((s.dtype, s.shape, s.lod_levels, s.name) for s in slots)
+        ticket = ("int64", (), 0, "")
+        tasks = (
+            max(round(_TASKS_OF_CAPACITY * capacity), 1),
+            len(below),
+            self._size_of((s.dtype, s.shape, s.lod_levels, s.name) for s in below),
+        )
+        self._queue = SharedFeedQueue._make(
+            (*specs, ticket),
+            min(2 * capacity + num_workers, 4096),
+            self._size_of((*specs, ticket)),
+            CPUPlace(),
+            scope=Scope(),
+            tasks=tasks,
+        )
+        self._workers = reader._workers(_slots.kinds(slots), arguments, results)
+        processes = self._workers.processes(self._queue.handle)
+        self._queue.start(
+            work, (*self._function, arguments, results), num_workers=num_workers, method=self._method, persistent=True
+        )
+        thread = threading.Thread(
+            target=_look_after, args=(processes, weakref.ref(self)), name=f"pyfeed-{reader.name}", daemon=True
+        )
+        _exit.daemon_threads.add(thread)
+        thread.start()
+
+    def _size_of(self, specs: Any) -> int:
+        """Return the memory for a tuple with these slots."""
+        if self._cell_bytes is not None:
+            return self._cell_bytes
+        try:
+            return _bytes_of(tuple(specs))
+        except InvalidArgument:  # its size is not known
+            return _UNKNOWN_BYTES
+
+    def replace_workers(self, ticket: int) -> None:
+        """Replace the processes that have died, because a tuple waits for them. If that fails, its ticket fails."""
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", RuntimeWarning)  # the reader has raised the error
+                self._queue.reopen()
+        except BaseException as error:
+            self.fail(self._workers, ticket, error)
+
+    def fail_task(self, ticket: int, kind: str, message: str, traceback: str, pickled: bytes) -> None:
+        """Fail or skip a ticket, because a worker has no result for it."""
+        texts = kind, message, traceback
+        error, by_function = _load(*texts, pickled)
+        if self.skips and by_function and not isinstance(error, (SystemExit, KeyboardInterrupt)):
+            self._workers.skip(ticket, 0, *texts)
+        else:
+            self.fail(self._workers, ticket, error, texts)
+
+
+def _look_after(processes: _native.MapProcesses, work: weakref.ref[MapProcesses]) -> None:
+    while True:
+        try:
+            ticket, failure = processes.next()
+        except QueueClosed:
+            return
+        task = work()
+        if task is None:
+            return
+        if failure is None:
+            task.replace_workers(ticket)
+        else:
+            task.fail_task(ticket, *failure)
+        del task
+
+
+def _load(kind: str, message: str, traceback: str, pickled: bytes) -> tuple[BaseException, bool]:
+    """Return the exception of a worker, with its traceback as a note, and whether the function has raised it."""
+    error: BaseException | None = None
+    by_function = True
+    try:
+        error = pickle.loads(pickled)
+    except Exception:
+        pass  # it cannot be pickled, or its module cannot be imported here
+    if not isinstance(error, BaseException):
+        error = ProducerError(f"the function failed: {kind}: {message}")
+        error.cause_type, error.cause_message, error.cause_traceback = kind, message, traceback
+    elif isinstance(error, pyfeed_worker.Error):  # about the result
+        found = getattr(errors, type(error).__name__, errors.Error)(*error.args)
+        found.slot = error.slot
+        error, by_function = found, False
+    if traceback:
+        error.add_note(f"In a worker process:\n{traceback.rstrip()}")
+    return error, by_function

@@ -1,0 +1,1 @@
+../pyfeed/_arguments.py

@@ -1,0 +1,1 @@
+../pyfeed/_map_call.py
