@@ -122,8 +122,8 @@ int main(int argc, char **argv) {
             ((uint8_t *)h + h->tensors_at)[a] = (uint8_t)b;
             say(PF_OK, &err);
         } else if (!strcmp(word, "layout")) {
-            printf("%zu %zu %zu %zu %zu %zu %zu %zu %zu %zu %zu %zu %zu %zu\n", sizeof(pfw_header), sizeof(pfw_spec),
-                   sizeof(pfw_tensor), sizeof(pfw_worker), offsetof(pfw_header, specs_at),
+            printf("%zu %zu %zu %zu %zu %zu %zu %zu %zu %zu %zu %zu %zu %zu\n", sizeof(pfw_header),
+                   sizeof(pfw_spec), sizeof(pfw_tensor), sizeof(pfw_worker), offsetof(pfw_header, specs_at),
                    offsetof(pfw_header, trainer), offsetof(pfw_header, gate), offsetof(pfw_header, tail),
                    offsetof(pfw_header, trainer_events), offsetof(pfw_header, cell_events),
                    offsetof(pfw_tensor, lod_at), sizeof(pfw_task), offsetof(pfw_header, tasks),
