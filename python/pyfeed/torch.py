@@ -1,12 +1,16 @@
-"""DataLoader and StatefulDataLoader for PyTorch, with batches in shared memory that is reused.
+"""Tensors of PyTorch from a reader, and PyTorch's loaders with batches in shared memory that is reused.
 
-Both are drop-in replacements: the arguments, the order, the seeds and the exceptions are those of
-``torch.utils.data.DataLoader`` and of ``torchdata.stateful_dataloader.StatefulDataLoader``, whose iterators they use.
-Only the way of a batch from a worker to the trainer differs. `docs/from_torch.md` describes it.
+`TensorLoader` delivers the tuples of a `Reader` as tensors, and `ReaderDataset` is a dataset of them.
+`docs/frameworks.md` shows both.
+
+`DataLoader` and `StatefulDataLoader` take a dataset of yours. They are drop-in replacements: the arguments, the order,
+the seeds and the exceptions are those of ``torch.utils.data.DataLoader`` and of
+``torchdata.stateful_dataloader.StatefulDataLoader``, whose iterators they use. Only the way of a batch from a worker
+to the trainer differs. `docs/from_torch.md` describes it.
 
 Importing this module imports PyTorch. All its tests run with PyTorch 2.15 and torchdata 0.11, and a part of them ran
-with PyTorch 2.12, 2.13 and 2.14. With other versions, and without worker processes, a loader works as its base class
-does.
+with PyTorch 2.12, 2.13 and 2.14. With other versions, and without worker processes, `DataLoader` and
+`StatefulDataLoader` work as their base classes do.
 
 Examples
 --------
@@ -24,9 +28,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 import torch.utils.data
 
+from ._torch_dataset import ReaderDataset
+from ._torch_tensors import TensorLoader
 from .errors import UnsupportedError
 
-__all__ = ["DataLoader", "StatefulDataLoader"]
+__all__ = ["DataLoader", "ReaderDataset", "StatefulDataLoader", "TensorLoader"]
 
 _TESTED_TORCH = ("2.12", "2.13", "2.14", "2.15")
 _TESTED_TORCHDATA = ("0.11",)
