@@ -86,8 +86,8 @@ else:
         }
         if name in elsewhere:
             return f": did you mean {__name__}.{elsewhere[name]}.{name}?"
-        if name == "torch":
-            return f": write import {__name__}.torch"
+        if name in ("jax", "torch"):
+            return f": write import {__name__}.{name}"
         close = difflib.get_close_matches(name, __all__, 1)
         return f": did you mean {__name__}.{close[0]}?" if close else ""
 

@@ -25,7 +25,10 @@ PUBLIC_MODULES: list[ModuleType] = [
 ]
 
 # Public modules that import a framework, which only `make test-adapters` and `make docs` know, with their names.
-FRAMEWORK_MODULES = {"pyfeed.torch": ("DataLoader", "ReaderDataset", "StatefulDataLoader", "TensorLoader")}
+FRAMEWORK_MODULES = {
+    "pyfeed.jax": ("ArrayLoader",),
+    "pyfeed.torch": ("DataLoader", "ReaderDataset", "StatefulDataLoader", "TensorLoader"),
+}
 
 # The modules whose names have this prefix in the tables of the tests.
 WITH_PREFIX = {cuda: "cuda.", layers: "layers.", unique_name: "unique_name."}
