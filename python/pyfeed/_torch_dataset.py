@@ -67,22 +67,19 @@ class ReaderDataset(torch.utils.data.IterableDataset[Any]):  # type: ignore[misc
         super().__init__()
         self._make_reader = make_reader
         self._loader: TensorLoader | None = None
-        self._position: dict[str, Any] | str | None = None  # of load_state_dict, before there is a loader
         self._epoch: int | None = None
         self._rank_of_process: tuple[int, int] | None = None  # known in a worker, where the job may be unknown
-        self._in_pass = False  # whether a loop has begun since the loader was made or its state loaded
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a worker needs: no reader."""
-        return {**self.__dict__, "_loader": None, "_in_pass": False, "_rank_of_process": _ranks.find_rank()}
+        return {**self.__dict__, "_loader": None, "_rank_of_process": _ranks.find_rank()}
 
     def __iter__(self) -> Iterator[Any]:
-        # A generator begins the pass at its first element. StatefulDataLoader makes an iterator more than it uses.
         loader = self._open()
         if self._epoch is not None:
-            loader = self._go_to_epoch(loader, self._epoch)
-        self._in_pass = True
-        yield from loader
+            loader.set_epoch(self._epoch)
+            self._epoch = None
+        return iter(loader)
 
     def __len__(self) -> int:
         return len(self._open())
@@ -92,10 +89,9 @@ class ReaderDataset(torch.utils.data.IterableDataset[Any]):  # type: ignore[misc
 
     @validate(epoch=integer(0))
     def set_epoch(self, epoch: int) -> None:
-        """Choose the pass of the next loops in this process, and in workers that are started afterwards.
+        """Choose the pass of the next loop in this process, and in workers that are started afterwards.
 
-        A loop that continues in the middle of this pass, after ``load_state_dict``, delivers the rest of it.
-        Accelerate and the Trainer of Hugging Face call this method. Without it, each loop goes through the next pass.
+        As for `TensorLoader.set_epoch`. Accelerate and the Trainer of Hugging Face call this method.
 
         Parameters
         ----------
@@ -131,7 +127,7 @@ class ReaderDataset(torch.utils.data.IterableDataset[Any]):  # type: ignore[misc
             As for `Reader.load_state_dict`.
         """
         self._open().load_state_dict(state_dict)
-        self._in_pass = False
+        self._epoch = None
 
     def _open(self) -> TensorLoader:
         if self._loader is None:
@@ -157,20 +153,6 @@ class ReaderDataset(torch.utils.data.IterableDataset[Any]):  # type: ignore[misc
                 "workers reads a part of the data, found one without"
             )
         return {}
-
-    def _go_to_epoch(self, loader: TensorLoader, epoch: int) -> TensorLoader:
-        """Go to the beginning of a pass, unless the next loop goes through this pass anyway."""
-        state = loader.state_dict()
-        here = state["pass"]
-        if here + (self._in_pass or "ended" in state) == epoch:
-            return loader
-        if here >= epoch:
-            loader.close()
-            self._loader, here = None, 0
-            loader = self._open()
-        for _ in range(here, epoch):
-            loader.reader.reset()
-        return loader
 
 
 ReaderDataset.__module__ = "pyfeed.torch"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import torch
 
 from . import _arguments
 from ._arguments import flag, instance, integer, optional, validate
+from ._loader import Loader
 from ._lod import LoDTensor
 from ._native import DeviceArray
 from ._place import CUDAPinnedPlace, CUDAPlace, Place
@@ -30,7 +30,7 @@ def _check_device(name: str, value: Any) -> Any:
     return device
 
 
-class TensorLoader:
+class TensorLoader(Loader):
     """Delivers the tuples of a reader with tensors in place of arrays, without a copy, on a device if asked.
 
     A loader is iterated like its reader: each ``for`` loop goes through one pass (epoch), and the order is that of the
@@ -71,6 +71,8 @@ class TensorLoader:
     - A slot with ragged offsets (LoD, level of detail) is delivered as a `LoDTensor`, whose ``data`` is a tensor and
       whose ``lod`` are int64 tensors in host memory.
     - Tuples may be dicts, and may be nested: lists, tuples and dicts are kept, and other objects are passed on.
+    - A state can be loaded if the loader that saved it, and this one, either both read ahead by themselves (`device`,
+      `pin_memory`, `depth`) or both not. The device may differ.
     - Use a tensor on a CUDA device on the stream that is current when the loop gets it: see `docs/cuda.md`.
     - Memory of a pinned tensor is reused after the work that PyTorch's current stream had when the tensor was
       deleted. So a tensor may be deleted right after a copy with ``non_blocking=True`` was started.
@@ -101,69 +103,15 @@ class TensorLoader:
         self._copies = _Copies() if pin_memory else None
         if place is not None or depth is not None:
             reader = reader.double_buffer(place, 2 if depth is None else depth)
-        else:
-            reader._check_open()
-        self._reader = reader
+        super().__init__(reader)
 
-    @property
-    def reader(self) -> Reader:
-        """The reader that the loader reads from: the given one, or a `double_buffer` on top of it."""
-        return self._reader
-
-    def __iter__(self) -> Iterator[Any]:
-        convert = _to_tensors if self._copies is None else self._copies.to_pinned_tensors
-        return map(convert, iter(self._reader))
-
-    def __len__(self) -> int:
-        return len(self._reader)
-
-    def __bool__(self) -> bool:
-        return True
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the position behind the last delivered tuple: `Reader.state_dict`.
-
-        Returns
-        -------
-        dict
-
-        Raises
-        ------
-        StateError
-            As for `Reader.state_dict`.
-        """
-        return self._reader.state_dict()
-
-    @validate(strict=flag)
-    def load_state_dict(self, state: dict[str, Any] | str, *, strict: bool = True) -> None:
-        """Go to a position that `state_dict` has returned: `Reader.load_state_dict`.
-
-        Parameters
-        ----------
-        state, strict
-            As for `Reader.load_state_dict`. The loader that saved the state, and this one, must either both read
-            ahead by themselves (`device`, `pin_memory`, `depth`) or both not. The device may differ.
-
-        Raises
-        ------
-        StateError, InvalidArgument, FileError
-            As for `Reader.load_state_dict`.
-        """
-        self._reader.load_state_dict(state, strict=strict)
+    def _convert(self, source: Iterator[Any]) -> Iterator[Any]:
+        return map(_to_tensors if self._copies is None else self._copies.to_pinned_tensors, source)
 
     def close(self) -> None:
         """Close the reader. Tensors that were delivered stay valid. A second call does nothing."""
-        self._reader.close()
+        super().close()
         self._given.close()
-
-    def __enter__(self) -> TensorLoader:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        return f"TensorLoader({self._reader!r})"
 
 
 TensorLoader.__module__ = "pyfeed.torch"

@@ -16,14 +16,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from types import TracebackType
 from typing import Any
 
 import jax
 
 from . import _arguments
-from ._arguments import flag, instance, integer, validate
+from ._arguments import instance, integer, validate
 from ._attributes import decode
+from ._loader import Loader
 from ._lod import LoDTensor
 from ._native import DeviceArray
 from ._reader import Reader
@@ -50,7 +50,7 @@ def _from_device_array(leaf: Any) -> Any:
     return jax.dlpack.from_dlpack(leaf) if isinstance(leaf, DeviceArray) else leaf
 
 
-class ArrayLoader:
+class ArrayLoader(Loader):
     """Delivers the tuples of a reader with arrays of JAX, which are put on devices ahead of time.
 
     A loader is iterated like its reader: each ``for`` loop goes through one pass (epoch), and the order is that of the
@@ -101,27 +101,21 @@ class ArrayLoader:
 
     @validate(reader=instance(Reader, "a Reader"), sharding=_check_sharding, depth=integer(0, "tuples"))
     def __init__(self, reader: Reader, sharding: Any = None, *, depth: int = 2) -> None:
-        reader._check_open()
-        self._reader = reader
+        super().__init__(reader)
         self._sharding = sharding
         self._depth = depth
         self._position: str | StateError | None = None  # behind the last delivered tuple; None: where the reader is
         self._failed_ahead = False  # whether the reader has raised an error that no loop has raised yet
 
-    @property
-    def reader(self) -> Reader:
-        """The reader that the loader reads from."""
-        return self._reader
-
-    def __iter__(self) -> Iterator[Any]:
+    def _begin_loop(self) -> Iterator[Any]:
         if self._failed_ahead:  # the reader's next loop would start where it is, not at the next pass
             self._reader.reset()
-            self._failed_ahead = False
-        source = iter(self._reader)
+            self._failed_ahead = self._in_pass = False
+        source = super()._begin_loop()
         self._position = None
-        return self._deliver(source)
+        return source
 
-    def _deliver(self, source: Iterator[Any]) -> Iterator[Any]:
+    def _convert(self, source: Iterator[Any]) -> Iterator[Any]:
         ahead: deque[tuple[Any, str | StateError]] = deque()
         failure: Exception | None = None  # also StopIteration, the end of the pass
         try:
@@ -144,7 +138,7 @@ class ArrayLoader:
                     return
                 raise failure
         finally:
-            del source  # the traceback of an exception refers to this frame, and would keep the reader's loop active
+            del source  # as in Loader.__iter__
 
     def _is_ready(self) -> bool:
         """Report whether a read does not have to wait. This may raise the error of the read in its place."""
@@ -167,57 +161,14 @@ class ArrayLoader:
             return jax.device_put(item)
         return jax.make_array_from_process_local_data(self._sharding, item)
 
-    def __len__(self) -> int:
-        return len(self._reader)
-
-    def __bool__(self) -> bool:
-        return True
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the position behind the last tuple that a loop has got, as `Reader.state_dict` does.
-
-        Returns
-        -------
-        dict
-
-        Raises
-        ------
-        StateError
-            As for `Reader.state_dict`.
-        """
+    def _get_state(self) -> dict[str, Any]:
         if self._position is None:
-            return self._reader.state_dict()
+            return super()._get_state()
         if isinstance(self._position, StateError):
             raise self._position
         state: dict[str, Any] = decode(self._position)
         return state
 
-    @validate(strict=flag)
-    def load_state_dict(self, state: dict[str, Any] | str, *, strict: bool = True) -> None:
-        """Go to a position that `state_dict` has returned: `Reader.load_state_dict`.
-
-        Parameters
-        ----------
-        state, strict
-            As for `Reader.load_state_dict`. The sharding and `depth` may differ.
-
-        Raises
-        ------
-        StateError, InvalidArgument, FileError
-            As for `Reader.load_state_dict`.
-        """
-        self._reader.load_state_dict(state, strict=strict)
+    def _set_state(self, state: dict[str, Any] | str, strict: bool) -> None:
+        super()._set_state(state, strict)
         self._position, self._failed_ahead = None, False
-
-    def close(self) -> None:
-        """Close the reader. Arrays that were delivered stay valid. A second call does nothing."""
-        self._reader.close()
-
-    def __enter__(self) -> ArrayLoader:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        return f"ArrayLoader({self._reader!r})"

@@ -155,8 +155,9 @@ def test_it_is_iterated_like_its_reader(depth: int) -> None:
     next(iter(reader))
     assert values(loader) == values(reader)  # the next pass
     loop = iter(loader)
+    next(loop)
     with pytest.raises(pyfeed.errors.StateError, match="another loop"):
-        iter(loader)
+        next(iter(loader))
     del loop
     assert len(ArrayLoader(pyfeed.random_data([()], count=10).batch(3))) == 4
     assert loader
@@ -181,6 +182,20 @@ def test_resume(depth: int) -> None:
         loader.load_state_dict(state)  # drops what was put ahead
         assert values(loader) == everything[0][taken:]
     assert loader.state_dict()["ended"]
+
+
+def test_epochs_are_chosen() -> None:
+    reader = numbers()
+    everything = [values(reader) for _ in range(4)]
+    loader = ArrayLoader(numbers())
+    for epoch in (2, 2, 0, 3):
+        loader.set_epoch(epoch)
+        assert values(loader) == everything[epoch]
+    loop = iter(loader)
+    next(loop)
+    del loop
+    loader.set_epoch(1)
+    assert values(loader) == everything[1]
 
 
 def test_a_state_that_cannot_be_known() -> None:
@@ -255,7 +270,7 @@ def test_closing_and_wrong_arguments() -> None:
         assert loader.reader is reader
     assert reader.closed
     with pytest.raises(pyfeed.errors.StateError, match="is closed"):
-        iter(loader)
+        next(iter(loader))
     with pytest.raises(pyfeed.errors.StateError, match="is closed"):
         ArrayLoader(reader)
     anything: Any = ArrayLoader

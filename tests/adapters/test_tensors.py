@@ -182,6 +182,49 @@ def test_resume(depth: int | None) -> None:
         assert values(resumed) == everything[1]
 
 
+def test_epochs_of_a_framework() -> None:
+    """A framework that counts the steps of an epoch does not ask for the end of the pass."""
+    reader = pyfeed.random_data([()], count=40).shuffle(40, seed=1).batch(4)
+    everything = [values(reader) for _ in range(5)]
+    for taken in (0, 3, 10):
+        loader = TensorLoader(pyfeed.random_data([()], count=40).shuffle(40, seed=1).batch(4))
+        loader.set_epoch(2)
+        loop = iter(loader)
+        seen = values(next(loop) for _ in range(taken))
+        state = loader.state_dict()
+        del loop
+        resumed = TensorLoader(pyfeed.random_data([()], count=40).shuffle(40, seed=1).batch(4))
+        resumed.load_state_dict(state)
+        if taken < 10:
+            resumed.set_epoch(2)
+            seen += values(resumed)
+        assert seen == everything[2]
+        for epoch in (3, 3, 1, 4, 0):
+            resumed.set_epoch(epoch)
+            assert values(resumed) == everything[epoch]
+        assert values(resumed) == everything[1]  # without set_epoch
+        next(iter(resumed))  # an iterator that is not used up
+        iter(resumed)  # one that is not used at all
+        resumed.set_epoch(3)
+        assert values(resumed) == everything[3]
+
+
+def test_epochs_that_cannot_be_chosen() -> None:
+    loader = TensorLoader(numbers().map(lambda x: x, ordered=False))
+    loader.set_epoch(3)  # no effect: the reader has no states
+    assert sorted(map(sorted, values(loader)))
+    reader = numbers()
+    reader.reset()
+    reader.reset()
+    loader = TensorLoader(reader)
+    assert values(loader)
+    loader.set_epoch(1)
+    with pytest.raises(
+        pyfeed.errors.InvalidArgument, match="epoch: expected at least 2, where the reader was at first"
+    ):
+        next(iter(loader))
+
+
 def test_closing() -> None:
     reader = numbers()
     with TensorLoader(reader, depth=1) as loader:
@@ -190,7 +233,7 @@ def test_closing() -> None:
     assert loader.reader.closed
     loader.close()
     for call in (
-        lambda: iter(loader),
+        lambda: next(iter(loader)),
         loader.state_dict,
         lambda: TensorLoader(reader),
         lambda: TensorLoader(reader, depth=1),
@@ -370,7 +413,8 @@ def test_epochs_are_chosen() -> None:
     for epoch in (0, 1, 4, 4, 2, 3):
         dataset.set_epoch(epoch)
         assert values(dataset) == everything[epoch]
-    loop = iter(dataset)  # of epoch 3
+    dataset.set_epoch(3)
+    loop = iter(dataset)
     seen = values(next(loop) for _ in range(3))
     state = dataset.state_dict()
     resumed = ReaderDataset(make_numbers)
