@@ -235,7 +235,7 @@ build/adapters/.tools: requirements-adapters.txt
 	$(ADAPTERS_PIP) install --no-compile -r $<
 	touch $@
 
-test-adapters: build/venv/.pyfeed build/adapters/.tools ## run the tests of the examples, and those with PyTorch, JAX, Ray and matplotlib in an environment of their own
+test-adapters: build/venv/.pyfeed build/adapters/.tools ## run the tests of the examples, and those with PyTorch, JAX, Lightning, Keras, … in an environment of their own
 	python -m pytest tests/examples
 	$(ADAPTERS_PIP) install --force-reinstall --no-deps dist/pyarrayfeed-*.whl
 	build/adapters/bin/python -m pytest tests/adapters

@@ -108,6 +108,11 @@ class TensorLoader(Loader):
     def _convert(self, source: Iterator[Any]) -> Iterator[Any]:
         return map(_to_tensors if self._copies is None else self._copies.to_pinned_tensors, source)
 
+    @property
+    def sampler(self) -> TensorLoader:
+        """The loader itself. Lightning calls `set_epoch` of the sampler of a loader before each epoch."""
+        return self
+
     def close(self) -> None:
         """Close the reader. Tensors that were delivered stay valid. A second call does nothing."""
         super().close()
