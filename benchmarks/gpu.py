@@ -12,8 +12,8 @@ reported, but is not a failure.
 
     tests       tests/python/on_device.py, on this device
     torch       tuples in PyTorch, without a copy and with the right values: dtypes, default and side streams, the input
-                of a captured graph, refused streams, memory
-    cupy, jax   the same for CuPy and JAX, as far as it applies
+                of a captured graph, refused streams, memory; TensorLoader, on the device and in pinned memory
+    cupy, jax   the same for CuPy and JAX, as far as it applies; ArrayLoader
     bandwidth   bytes per busy time of the copy stream, and per elapsed time, compared with the peak rate of copies of
                 256 MiB from torch's pinned memory. The loaders hand over reserved tuples without writing to them
     overlap     the time of a tuple, divided by the longest of load, copy and compute, each measured alone before
@@ -424,6 +424,7 @@ def run_torch(part: Part) -> None:
         wrong = [i for i, s in enumerate(sums) if int(s) != sum_of(size, i)]
         part.equal(f"{count} tuples on the current stream", wrong[:5], [])
     del sums
+    torch_loader(part, torch, size, count)
     if not part.emulated:
         torch_streams(part, torch, size, count)
         torch_graph(part, torch, size, count)
@@ -439,6 +440,39 @@ def run_torch(part: Part) -> None:
             "after an explicit release nothing is on loan", pyfeed.diagnostics.memory_stats()["tuples_on_loan"], 0
         )
         del x
+
+
+def made(size: int, count: int) -> Any:
+    """Make a reader whose tuples have the sums of `sum_of`."""
+    import pyfeed
+
+    base = np.arange(size, dtype=np.int32)
+    tuples = ((base + i % 1000,) for i in range(count))
+    return pyfeed.from_generator(lambda: tuples, [(size,)], dtypes=["int32"], scope=pyfeed.Scope())
+
+
+def torch_loader(part: Part, torch: Any, size: int, count: int) -> None:
+    """Check `TensorLoader`: on the device, and in pinned memory from which copies are pending at its release."""
+    from pyfeed.torch import TensorLoader
+
+    expected = [sum_of(size, i) for i in range(count)]
+    with TensorLoader(made(size, count), "cuda:0") as loader:
+        sums = [(x.device.type, x.sum()) for (x,) in loader]
+    part.equal("TensorLoader delivers to the device", {kind for kind, _ in sums}, {"cpu" if part.emulated else "cuda"})
+    part.equal("TensorLoader: the values", [int(s) for _, s in sums], expected)
+    if part.emulated:
+        return
+    pinned = True
+    copies: list[Any] = []
+    with TensorLoader(made(size, count), pin_memory=True) as loader:
+        for (x,) in loader:
+            if len(copies) % 20 == 0:
+                torch.cuda._sleep(20_000_000)  # the copies below wait
+            pinned = pinned and x.is_pinned()
+            copies.append(x.to("cuda", non_blocking=True).sum())
+            del x
+    part.check("TensorLoader: torch knows that the memory is pinned", pinned)
+    part.equal("TensorLoader: copies from tensors that were deleted", [int(s) for s in copies], expected)
 
 
 def torch_streams(part: Part, torch: Any, size: int, count: int) -> None:
@@ -561,6 +595,15 @@ def run_jax(part: Part) -> None:
         sums = [total(jax.dlpack.from_dlpack(x)) for (x,) in itertools.islice(reader.current_pass(), count)]
         wrong = [i for i, s in enumerate(sums) if int(s) != sum_of(size, i)]
         part.equal(f"{count} tuples through a compiled function", wrong[:5], [])
+    from pyfeed.jax import ArrayLoader
+
+    from pyfeed import CUDAPlace
+
+    for where, reader in (("host", made(size, count)), ("device", made(size, count).double_buffer(CUDAPlace(0)))):
+        sums = [total(x) for (x,) in ArrayLoader(reader)]
+        part.equal(
+            f"ArrayLoader: arrays of the {where}", [int(s) for s in sums], [sum_of(size, i) for i in range(count)]
+        )
 
 
 # ---- Parts that measure ----------------------------------------------------------------------------

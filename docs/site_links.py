@@ -35,10 +35,10 @@ Reference = addnodes.pending_xref
 
 # Words that describe types in docstrings and are not names.
 TYPE_WORDS = {"array", "arrays", "array_like", "callable", "dtype", "iterable", "iterator", "mapping", "path", "Path"}
-TYPE_WORDS |= {"Any", "Sequence", "sequence", "sequences", "shape", "shapes", "them"}
+TYPE_WORDS |= {"Any", "Sequence", "pytree", "sequence", "sequences", "shape", "shapes", "them"}
 
 # Modules whose names are in docstrings, and that the site does not document.
-OTHER_MODULES = {*sys.stdlib_module_names, "matplotlib", "npt", "numpy"}
+OTHER_MODULES = {*sys.stdlib_module_names, "jax", "matplotlib", "npt", "numpy", "torch"}
 
 
 def site_links(text: str, folder: Path, page_folder: Path, repository: str) -> str:

@@ -19,9 +19,9 @@ from .errors import InvalidArgument
 class ReaderDataset(torch.utils.data.IterableDataset[Any]):  # type: ignore[misc]
     """A ``torch.utils.data.IterableDataset`` of the tuples of a reader, for code that needs a dataset.
 
-    Each element is a tuple (a batch, if the reader makes batches) of tensors, as `TensorLoader` delivers it. So give
-    it to a ``DataLoader`` or ``StatefulDataLoader`` with ``batch_size=None``. If your code accepts any iterable, use
-    a `TensorLoader` instead.
+    Each element is a tuple (a batch, if the reader makes batches) of tensors, as `TensorLoader` delivers it. So
+    give it to a ``DataLoader`` or ``StatefulDataLoader`` with ``batch_size=None``. If your code accepts any
+    iterable, use a `TensorLoader` instead.
 
     Each loop goes through one pass (epoch) of the reader. The dataset has ``len`` if the reader has.
 
@@ -37,15 +37,15 @@ class ReaderDataset(torch.utils.data.IterableDataset[Any]):  # type: ignore[misc
     Raises
     ------
     InvalidArgument
-        A loop raises it in a worker of several, if `make_reader` has no parameters ``rank`` and ``world``: each worker
-        would read all the data.
+        A loop raises it in a worker of several, if ``make_reader`` has no parameters ``rank`` and ``world``: each
+        worker would read all the data.
 
     Notes
     -----
     A reader works in threads of its own, so it needs no workers: prefer ``num_workers=0``. With workers, use
     ``multiprocessing_context="spawn"``, because readers do not work in a forked process, and
-    ``persistent_workers=True``. Workers that are started anew for each epoch begin with the first pass every time,
-    unless `set_epoch` is called before.
+    ``persistent_workers=True``. Workers that are started anew for each epoch begin with the first pass every
+    time, unless `set_epoch` is called before.
 
     ``state_dict`` and ``load_state_dict`` are for torchdata's ``StatefulDataLoader``, which calls them where it
     iterates, and continues with exactly the next tuple. ``torch.utils.data.DataLoader`` does not call them.

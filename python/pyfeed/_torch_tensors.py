@@ -33,46 +33,46 @@ def _check_device(name: str, value: Any) -> Any:
 class TensorLoader(Loader):
     """Delivers the tuples of a reader with tensors in place of arrays, without a copy, on a device if asked.
 
-    A loader is iterated like its reader: each ``for`` loop goes through one pass (epoch), and the order is that of the
-    reader. It has ``len`` if the reader has.
+    A loader is iterated like its reader: each ``for`` loop goes through one pass (epoch), and the order is that
+    of the reader. It has ``len`` if the reader has.
 
     Parameters
     ----------
     reader : Reader
         The topmost reader of a chain. Read only from the loader afterwards. `close` closes the reader too.
     device : torch.device or str, optional
-        Where the tensors are, by default in host memory. For a CUDA device, `Reader.double_buffer` copies the tuples
-        there ahead of time. ``"cuda"`` is PyTorch's current device.
+        Where the tensors are, by default in host memory. For a CUDA device, `Reader.double_buffer` copies the
+        tuples there ahead of time. ``"cuda"`` is PyTorch's current device.
     pin_memory : bool
         Whether the tensors are in pinned (page-locked) host memory, from which
         ``tensor.to("cuda", non_blocking=True)`` copies without blocking the CPU.
     depth : int, optional
-        The number of tuples that a thread of the library reads ahead, as for `Reader.double_buffer`. By default 2 for
-        a CUDA device and for pinned memory, and none for other host memory: the reader usually has a
+        The number of tuples that a thread of the library reads ahead, as for `Reader.double_buffer`. By default 2
+        for a CUDA device and for pinned memory, and none for other host memory: the reader usually has a
         `Reader.double_buffer` of its own.
 
     Raises
     ------
     UnsupportedError
-        The tuples are wanted on a CUDA device or in pinned memory, and there is no CUDA driver or no device; or the
-        device is of another kind, such as ``"mps"``.
+        The tuples are wanted on a CUDA device or in pinned memory, and there is no CUDA driver or no device; or
+        the device is of another kind, such as ``"mps"``.
     InvalidArgument
-        There is no such CUDA device; or `pin_memory` is True for a CUDA device, whose tuples are always copied from
-        pinned memory.
+        There is no such CUDA device; or `pin_memory` is True for a CUDA device, whose tuples are always copied
+        from pinned memory.
     StateError
         The reader is closed.
 
     Notes
     -----
-    - A tensor shares the memory of its array, and this memory is not reused as long as the tensor exists. It stays
-      valid after the reader is closed.
-    - PyTorch has no read-only tensors. So a read-only array, such as a record that is a view of a file, is copied.
-      Batches are never read-only.
-    - A slot with ragged offsets (LoD, level of detail) is delivered as a `LoDTensor`, whose ``data`` is a tensor and
-      whose ``lod`` are int64 tensors in host memory.
+    - A tensor shares the memory of its array, and this memory is not reused as long as the tensor exists. It
+      stays valid after the reader is closed.
+    - PyTorch has no read-only tensors. So a read-only array is copied: a record that is a view of a file, or an
+      array that a producer has lent. Arrays that `Reader.batch` makes are never read-only.
+    - A slot with ragged offsets (LoD, level of detail) is delivered as a `LoDTensor`, whose ``data`` is a tensor
+      and whose ``lod`` are int64 tensors in host memory.
     - Tuples may be dicts, and may be nested: lists, tuples and dicts are kept, and other objects are passed on.
-    - A state can be loaded if the loader that saved it, and this one, either both read ahead by themselves (`device`,
-      `pin_memory`, `depth`) or both not. The device may differ.
+    - A state can be loaded if the loader that saved it, and this one, either both read ahead by themselves
+      (`device`, `pin_memory`, `depth`) or both not. The device may differ.
     - Use a tensor on a CUDA device on the stream that is current when the loop gets it: see `docs/cuda.md`.
     - Memory of a pinned tensor is reused after the work that PyTorch's current stream had when the tensor was
       deleted. So a tensor may be deleted right after a copy with ``non_blocking=True`` was started.
@@ -177,9 +177,9 @@ def _offsets(lod: tuple[Any, ...]) -> Any:
 class _Copies:
     """Keeps pinned memory of deleted tensors until copies from it are complete.
 
-    A copy with ``non_blocking=True`` may still read the memory when its tensor is deleted. For memory that PyTorch has
-    allocated, it waits by itself. For the memory of a reader, an event is recorded on the current stream when a tensor
-    is deleted, and the array is kept until this event is complete.
+    A copy with ``non_blocking=True`` may still read the memory when its tensor is deleted. For memory that
+    PyTorch has allocated, it waits by itself. For the memory of a reader, an event is recorded on the current
+    stream when a tensor is deleted, and the array is kept until this event is complete.
     """
 
     def __init__(self) -> None:
@@ -204,8 +204,11 @@ class _Copies:
             self._waiting.append((event, array))
 
     def _release_completed(self) -> None:
-        while self._waiting and self._waiting[0][0].query():
-            self._waiting.popleft()
+        while self._waiting:
+            event, array = self._waiting.popleft()
+            if not event.query():
+                self._waiting.appendleft((event, array))
+                break
 
     def __del__(self) -> None:  # neither the loader nor a tensor is left
         for event, _ in self._waiting:

@@ -1,7 +1,8 @@
 """Arrays of JAX from a reader, put on devices ahead of time, and sharded over a mesh if asked.
 
-`docs/frameworks.md` shows how to use it. Importing this module imports JAX; `import pyfeed` does not. It also makes
-`LoDTensor` a pytree whose leaves are the values and the offsets of each level, so that functions of JAX accept it.
+`docs/frameworks.md` shows how to use it. Importing this module imports JAX; `import pyfeed` does not. It also
+makes `LoDTensor` a pytree whose leaves are the values and the offsets of each level, so that functions of JAX
+accept it.
 
 Examples
 --------
@@ -53,18 +54,18 @@ def _from_device_array(leaf: Any) -> Any:
 class ArrayLoader(Loader):
     """Delivers the tuples of a reader with arrays of JAX, which are put on devices ahead of time.
 
-    A loader is iterated like its reader: each ``for`` loop goes through one pass (epoch), and the order is that of the
-    reader. It has ``len`` if the reader has.
+    A loader is iterated like its reader: each ``for`` loop goes through one pass (epoch), and the order is that
+    of the reader. It has ``len`` if the reader has.
 
     Parameters
     ----------
     reader : Reader
-        The topmost reader of a chain, usually a `Reader.double_buffer`. Read only from the loader afterwards. `close`
-        closes the reader too.
+        The topmost reader of a chain, usually a `Reader.double_buffer`. Read only from the loader afterwards.
+        `close` closes the reader too.
     sharding : jax.sharding.Sharding or pytree of them, optional
-        By default, arrays are put on JAX's default device. With a sharding, each array is a global array of it, as by
-        ``jax.make_array_from_process_local_data``: this process gives the part of the data that its devices hold. A
-        pytree has shardings for parts of the tuple, such as ``(images, labels)``.
+        By default, arrays are put on JAX's default device. With a sharding, each array is a global array of it,
+        as by ``jax.make_array_from_process_local_data``: this process gives the part of the data that its devices
+        hold. A pytree has shardings for parts of the tuple, such as ``(images, labels)``.
     depth : int
         The number of tuples that are put on devices in addition to the one that is being consumed, at least 0.
 
@@ -75,16 +76,18 @@ class ArrayLoader(Loader):
 
     Notes
     -----
-    - Putting an array on a device is asynchronous, so no thread is needed for it. The loader does not wait for a tuple
-      if another one is ready.
+    - Putting an array on a device is asynchronous, so no thread is needed for it. The loader does not wait for a
+      tuple if another one is ready.
     - With several processes, each must deliver the same number of tuples of the same shapes, as with
-      `Reader.split_batches` and ``drop_last=True``. Otherwise the computations of the processes wait for each other.
-    - On the CPU, an array of JAX may share the memory of the reader's array. The memory is not reused as long as the
-      array of JAX exists.
+      `Reader.split_batches` and ``drop_last=True``. Otherwise the computations of the processes wait for each
+      other.
+    - On the CPU, an array of JAX may share the memory of the reader's array. The memory is not reused as long as
+      the array of JAX exists.
     - Unless ``jax_enable_x64`` is set, JAX converts 64-bit arrays to 32 bits.
     - A slot with ragged offsets (LoD, level of detail) is delivered as a `LoDTensor` of arrays of JAX. Arrays of
       different lengths make ``jax.jit`` compile again.
-    - `state_dict` is the position behind the last tuple that a loop has got. Tuples that were put ahead do not count.
+    - `state_dict` is the position behind the last tuple that a loop has got. Tuples that were put ahead do not
+      count.
     - One thread at a time may loop over a loader.
 
     Examples

@@ -3,13 +3,13 @@
 `TensorLoader` delivers the tuples of a `Reader` as tensors, and `ReaderDataset` is a dataset of them.
 `docs/frameworks.md` shows both.
 
-`DataLoader` and `StatefulDataLoader` take a dataset of yours. They are drop-in replacements: the arguments, the order,
-the seeds and the exceptions are those of ``torch.utils.data.DataLoader`` and of
-``torchdata.stateful_dataloader.StatefulDataLoader``, whose iterators they use. Only the way of a batch from a worker
-to the trainer differs. `docs/from_torch.md` describes it.
+`DataLoader` and `StatefulDataLoader` take a dataset of yours. They are drop-in replacements: the arguments,
+the order, the seeds and the exceptions are those of ``torch.utils.data.DataLoader`` and of
+``torchdata.stateful_dataloader.StatefulDataLoader``, whose iterators they use. Only the way of a batch from a
+worker to the trainer differs. `docs/from_torch.md` describes it.
 
-Importing this module imports PyTorch. All its tests run with PyTorch 2.15 and torchdata 0.11, and a part of them ran
-with PyTorch 2.12, 2.13 and 2.14. With other versions, and without worker processes, `DataLoader` and
+Importing this module imports PyTorch. All its tests run with PyTorch 2.15 and torchdata 0.11, and a part of
+them ran with PyTorch 2.12, 2.13 and 2.14. With other versions, and without worker processes, `DataLoader` and
 `StatefulDataLoader` work as their base classes do.
 
 Examples
@@ -57,8 +57,8 @@ class DataLoader(torch.utils.data.DataLoader[_Item]):  # type: ignore[misc]
 
     It takes the same arguments, and differs from it in these points only:
 
-    - A batch lies in memory that its worker reuses when the last tensor over it is deleted. It is in no file system,
-      so the size of ``/dev/shm`` does not limit it, and tensors that are kept need no descriptors.
+    - A batch lies in memory that its worker reuses when the last tensor over it is deleted. It is in no file
+      system, so the size of ``/dev/shm`` does not limit it, and tensors that are kept need no descriptors.
     - With the start methods spawn and forkserver, processes with a large dataset start side by side.
     - The trainer notices at once that a worker ended unexpectedly, whatever the start method.
     - Workers ignore SIGINT. Ctrl-C raises a KeyboardInterrupt in the trainer only.
