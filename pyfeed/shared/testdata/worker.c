@@ -59,6 +59,20 @@ static pf_status push(pfw_producer *p, int64_t number, size_t bytes, const pf_wa
     return status;
 }
 
+static pfw_taken taken;
+
+/* Takes a task of one uint8 [-1], and prints its ticket, its position and the checksum of its data. */
+static pf_status take(pfw_producer *p, const pf_wait *wait, pfw_error *err) {
+    pf_tensor t[1];
+    int64_t dims[1][PF_MAX_RANK];
+    pf_lod_level lod[1][PF_MAX_LOD_LEVELS];
+    pf_status status = pfw_take(p, wait, &taken, t, dims, lod, err);
+    if (status == PF_OK)
+        printf("%llu %llu %llu %u\n", (unsigned long long)taken.ticket, (unsigned long long)taken.pass,
+               (unsigned long long)taken.index, sum_of(t[0].data, (size_t)t[0].nbytes));
+    return status;
+}
+
 int main(int argc, char **argv) {
     char line[256], word[64];
     pfw_error err;
@@ -105,7 +119,17 @@ int main(int argc, char **argv) {
                 *(uint32_t *)data[2] = 0;
             }
             say(status, &err);
-        } else if (!strcmp(word, "commit"))
+        } else if (!strcmp(word, "take")) {
+            if (take(p, NULL, &err) == PF_OK)
+                fflush(stdout);
+            else
+                say(err.status, &err);
+        } else if (!strcmp(word, "release")) {
+            pfw_release_task(p, &taken);
+            say(PF_OK, &err);
+        } else if (!strcmp(word, "fail_task"))
+            say(pfw_fail_task(p, &taken, "ValueError", "bad", "line 1", "pickle", 6, &err), &err);
+        else if (!strcmp(word, "commit"))
             say(pfw_commit(p, &reservation, &err), &err);
         else if (!strcmp(word, "abandon")) {
             pfw_abandon(p, &reservation);
