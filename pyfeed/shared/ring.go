@@ -263,6 +263,12 @@ func (r *Ring) drop() {
 	}
 }
 
+// Retain keeps the memory of the ring mapped until Release.
+func (r *Ring) Retain() { r.references.Add(1) }
+
+// Release undoes Retain.
+func (r *Ring) Release() { r.drop() }
+
 // FD returns the file descriptor of the ring, for workers to map. The Ring keeps ownership.
 func (r *Ring) FD() int { return r.fd }
 

@@ -84,9 +84,18 @@ func New(workers *decorators.MapWorkers, queue *pyfeed.Consumer, fault func(erro
 	p.asked.Init(&p.mu)
 	ring.HandleTasks(shared.TaskEvents{Result: p.give, Freed: p.taskFreed, Failed: p.taskFailed})
 	workers.OnReset(p.reset)
-	wait.Go(p.post, fault)
-	wait.Go(p.watch, fault)
+	p.run(p.post)
+	p.run(p.watch)
 	return p, nil
+}
+
+// run starts a goroutine, during which the memory of the ring stays mapped.
+func (p *Pool) run(f func()) {
+	p.ring.Retain()
+	wait.Go(func() {
+		defer p.ring.Release()
+		f()
+	}, p.fault)
 }
 
 // Drop does nothing: the goroutines end with the reader.
@@ -306,11 +315,11 @@ func (p *Pool) ended(err error) bool {
 		p.workers.Fail(ticket, err)
 	}
 	if len(again) > 0 {
-		wait.Go(func() {
+		p.run(func() {
 			for _, ticket := range slices.Sorted(maps.Keys(again)) {
 				p.postOne(again[ticket], ticket)
 			}
-		}, p.fault)
+		})
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -126,6 +126,67 @@ def consume(queue: SharedFeedQueue, workers: int, killed: bool) -> None:
     )
 
 
+# ---- Workers of map --------------------------------------------------------------------------
+
+
+def map_worker(rng: random.Random, folder: Path) -> None:
+    with no_leaks():
+        lose_map_workers(rng)
+        if not wait_until(lambda: not multiprocessing.active_children()):  # the call also reaps them
+            raise Failure("hangs", f"workers {multiprocessing.active_children()} are still running")
+
+
+def lose_map_workers(rng: random.Random) -> None:
+    """Kill the processes of a map reader again and again. What a pass delivers before an error must be right."""
+    workers, count = rng.randint(1, 3), rng.choice([20, 200])
+    step = rng.choice([1, 7])
+    reader = (
+        pyfeed.from_generator(lambda: ((i,) for i in range(count)), [()], dtypes=["int64"], scope=Scope())
+        .map(
+            subprocesses.checksum,
+            shapes=[(), (-1,), ()],
+            dtypes=["int64", "uint8", "int64"],
+            num_workers=workers,
+            method=rng.choice(["fork", "fork", "spawn"]),
+            capacity=rng.choice([None, 1, 5]),
+            cell_bytes=1 << 16,
+        )
+        .batch(step)
+    )
+    over = threading.Event()
+    killer = threading.Thread(target=kill_map_workers, args=(random.Random(rng.random()), over))
+    killer.start()
+    try:
+        for _ in range(rng.randint(2, 6)):
+            following = 0
+            try:
+                while True:
+                    for number, sum_ in zip(*reader.read()[::2], strict=True):
+                        expect(following == int(number), "losses", f"expected tuple {following}, found {number}")
+                        expect(
+                            int(sum_) == zlib.crc32(subprocesses.contents(0, int(number)).tobytes()),
+                            "losses",
+                            f"tuple {number}: wrong checksum",
+                        )
+                        following += 1
+            except pyfeed.errors.EndOfData:
+                expect(following == count, "losses", f"the pass ended without an error after {following} of {count}")
+            except pyfeed.errors.WorkerError:
+                pass
+            reader.reset()
+    finally:
+        over.set()
+        killer.join()
+
+
+def kill_map_workers(rng: random.Random, over: threading.Event) -> None:
+    while not over.wait(delay(rng, 0.3)):
+        children = multiprocessing.active_children()
+        for child in rng.sample(children, min(len(children), rng.choice([1, 1, 2]))):
+            with contextlib.suppress(ProcessLookupError):  # multiprocessing has just reaped it
+                kill(child, 0)
+
+
 # ---- Trainers and writers --------------------------------------------------------------------
 
 
@@ -153,7 +214,8 @@ def trainer(rng: random.Random, folder: Path) -> None:
     mark = f"{os.getpid()}-{rng.randrange(1 << 40)}"
     before = shared_memory()
     method, workers = rng.choice(["fork", "spawn", "forkserver"]), rng.randint(1, 3)
-    process = start(mark, "train", method, workers, rng.randrange(2))
+    command = rng.choice(["train", "train", "train_with_map"])
+    process = start(mark, command, method, workers, rng.randrange(2))
     time.sleep(delay(rng, 1.5))
     kill_process(process)
     if not wait_until(lambda: not marked(mark)):
@@ -189,4 +251,4 @@ def writer(rng: random.Random, folder: Path) -> None:
 
 
 def run_round(rng: random.Random, folder: Path) -> None:
-    rng.choice([worker, worker, trainer, writer])(rng, folder)
+    rng.choice([worker, worker, map_worker, trainer, writer])(rng, folder)

@@ -46,6 +46,30 @@ def train(method: str, workers: int, persistent: bool) -> None:
             queue.start(work, ("ps",), num_workers=workers, method=method)
 
 
+def checksum(number: np.ndarray[tuple[()], np.dtype[np.int64]]) -> tuple[object, ...]:
+    """Make a tuple of (number, bytes, their CRC-32); a function of map."""
+    data = contents(0, int(number))
+    return number, data[:1] if len(data) else np.zeros(1, np.uint8), zlib.crc32(data.tobytes())
+
+
+def train_with_map(method: str, workers: int, _: bool) -> None:
+    """Run a trainer whose function of map is called in processes, until it is killed."""
+    import pyfeed
+
+    reader = pyfeed.from_generator(lambda: ((i,) for i in range(100)), [()], dtypes=["int64"]).map(
+        checksum,
+        shapes=[(), (-1,), ()],
+        dtypes=["int64", "uint8", "int64"],
+        num_workers=workers,
+        method=method,
+        cell_bytes=1 << 16,
+    )
+    print("ready", flush=True)
+    while True:
+        for _ in reader:
+            pass
+
+
 def write(path: str, rows: int) -> None:
     """Write a file, which may replace an old one; kills.py kills this process meanwhile."""
     import pyfeed
@@ -60,5 +84,7 @@ if __name__ == "__main__":
     os.environ.setdefault("PYTHONWARNINGS", "ignore")
     if sys.argv[1] == "train":
         train(sys.argv[2], int(sys.argv[3]), sys.argv[4] == "1")
+    elif sys.argv[1] == "train_with_map":
+        train_with_map(sys.argv[2], int(sys.argv[3]), sys.argv[4] == "1")
     else:
         write(sys.argv[2], int(sys.argv[3]))
