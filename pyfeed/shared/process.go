@@ -265,8 +265,9 @@ func (r *Ring) checkWorker(i int) {
 			p = r.watch(pid, started)
 		}
 		m.processes[i], m.entries[i] = p, s
-		if s&0xff == attached && current {
+		if s&0xff == attached && current && !m.attached[pid] {
 			m.attached[pid] = true
+			r.noteAttached()
 		}
 		if !p.dead.Load() || s&0xff == attached && !p.statusKnown.Load() {
 			return

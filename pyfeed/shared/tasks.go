@@ -47,7 +47,9 @@ type taskTable struct {
 	posted []postedTask
 	events TaskEvents // set before the first worker attaches
 	wanted bool       // Post has found no free task
-	lost   []uint64   // tickets of tasks whose workers have died
+	// Since the last call of Lost: the tickets of tasks whose workers have died, and whether a worker has attached.
+	lost     []uint64
+	attached bool
 }
 
 // postedTask is a task as the trainer knows it: workers may overwrite its record in the ring.
@@ -183,13 +185,21 @@ func (r *Ring) Revoke() {
 	}
 }
 
-// Lost returns the tickets of the tasks whose workers have died since the last call.
-func (r *Ring) Lost() []uint64 {
+// Lost returns the tickets of the tasks whose workers have died since the last call, and whether a worker has attached
+// since then.
+func (r *Ring) Lost() (tickets []uint64, attached bool) {
 	r.tasks.mu.Lock()
 	defer r.tasks.mu.Unlock()
-	lost := r.tasks.lost
-	r.tasks.lost = nil
-	return lost
+	tickets, attached = r.tasks.lost, r.tasks.attached
+	r.tasks.lost, r.tasks.attached = nil, false
+	return tickets, attached
+}
+
+// noteAttached notes that a worker has attached.
+func (r *Ring) noteAttached() {
+	r.tasks.mu.Lock()
+	defer r.tasks.mu.Unlock()
+	r.tasks.attached = true
 }
 
 // checkTasks handles the errors of tasks, and tasks that workers have freed.

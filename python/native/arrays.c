@@ -299,6 +299,14 @@ static int kind_of_number(PyObject *object) {
     return PyFloat_Check(object) ? FLOATS : PyComplex_Check(object) ? COMPLEXES : -1;
 }
 
+static void refuse_number(Py_ssize_t i, const char *expected, pf_dtype dtype, PyObject *number) {
+    PyObject *text = PyObject_Repr(number);
+    PyErr_Clear(); /* Python formats no integer of more than some thousand digits */
+    raise_named("InvalidArgument", i, "slot %zd: expected %s that %s can hold, found %S", i, expected,
+                pf_dtype_name(dtype), text ? text : (PyObject *)Py_TYPE(number));
+    Py_XDECREF(text);
+}
+
 static PyObject *store_integer(Py_ssize_t i, PyObject *object, pf_dtype dtype) {
     int bits = 8 * (int)pf_dtype_size(dtype), overflow = 0;
     int is_unsigned = dtype == PF_UINT8 || dtype == PF_UINT16 || dtype == PF_UINT32 || dtype == PF_UINT64;
@@ -311,9 +319,10 @@ static PyObject *store_integer(Py_ssize_t i, PyObject *object, pf_dtype dtype) {
         fits = !PyErr_Occurred();
         PyErr_Clear();
     }
-    if (!fits)
-        return raise_named("InvalidArgument", i, "slot %zd: expected an integer that %s can hold, found %R",
-                           i, pf_dtype_name(dtype), object);
+    if (!fits) {
+        refuse_number(i, "an integer", dtype, object);
+        return NULL;
+    }
     PyObject *array = PyArray_Zeros(0, NULL, dtype_descr(dtype), 0);
     if (array) memcpy(PyArray_DATA((PyArrayObject *)array), &value, (size_t)bits / 8); /* little-endian */
     return array;
@@ -348,8 +357,7 @@ static int read_number(incoming *in, Py_ssize_t i, PyObject *object, int kind, s
                                              : PyArray_FromAny(object, dtype_descr(dtype), 0, 0, 0, NULL);
     if (!array && PyErr_ExceptionMatches(PyExc_OverflowError)) {
         PyErr_Clear();
-        raise_named("InvalidArgument", i, "slot %zd: expected a number that %s can hold, found %R", i,
-                    pf_dtype_name(dtype), object);
+        refuse_number(i, "a number", dtype, object);
     }
     return array ? read_ndarray(in, i, (PyArrayObject *)array) : -1;
 }

@@ -210,6 +210,8 @@ PyObject *structure_of_tuple(PyObject *structure, PyObject *arrays);
 /* The reverse: returns a list or tuple of the arrays. Where the structure is a dict, the value may also be a list or
  * tuple of all arrays. */
 PyObject *structure_flatten(PyObject *structure, PyObject *value);
+/* Whether a value is a dict or another mapping. */
+int structure_is_mapping(PyObject *value);
 /* Returns the structure of a dict with the names, a tuple of str, as its keys. */
 PyObject *structure_of_names(PyObject *names);
 

@@ -268,7 +268,7 @@ static PyObject *structure_by_name(queue *self) {
 
 static int read_tuple(queue *self, incoming *in, PyObject *arrays) {
     PyObject *structure = self->structure;
-    if (!structure && PyDict_Check(arrays)) structure = structure_by_name(self);
+    if (!structure && structure_is_mapping(arrays)) structure = structure_by_name(self);
     return PyErr_Occurred() ? -1 : incoming_read(in, arrays, &(expected){structure, kind_of_slot, self});
 }
 

@@ -168,6 +168,7 @@ static PyObject *reader_close(reader *self, PyObject *Py_UNUSED(unused)) {
     self->generation++;
     self->loops = 0;
     pf_poll_now(NULL);
+    tuple_flush(); /* it may be of this reader */
     kept_drop(&self->failure);
     self->calls++;
     reader_leave(self);

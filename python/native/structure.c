@@ -40,6 +40,10 @@ PyObject *structure_of_tuple(PyObject *structure, PyObject *arrays) {
 
 static int is_sequence(PyObject *value) { return PyTuple_Check(value) || PyList_Check(value); }
 
+int structure_is_mapping(PyObject *value) {
+    return PyDict_Check(value) || (!is_sequence(value) && PyObject_HasAttrString(value, "keys"));
+}
+
 /* Where an error is: the path to a part of a value, such as ".meta.boxes". */
 typedef struct path {
     const struct path *outer; /* NULL: the value itself */
@@ -70,7 +74,7 @@ static PyObject *as_dict(PyObject *value) {
         Py_INCREF(value);
         return value;
     }
-    if (is_sequence(value) || !PyObject_HasAttrString(value, "keys")) return NULL;
+    if (!structure_is_mapping(value)) return NULL;
     PyObject *dict = PyDict_New();
     if (dict && PyDict_Update(dict, value) < 0) Py_CLEAR(dict);
     return dict;

@@ -26,6 +26,7 @@ _UNKNOWN_BYTES = 64 << 20
 # Tuples that are posted or that workers have are half of the capacity. So the library posts several at a time, when
 # results were delivered, instead of one for each result.
 _TASKS_OF_CAPACITY = 0.5
+_MOST_TASKS = 4096  # maxTasks in pyfeed/shared/tasks.go
 
 
 class MapProcesses(MapWork):
@@ -63,7 +64,8 @@ class MapProcesses(MapWork):
         specs = tuple((s.dtype, s.shape, s.lod_levels, s.name) for s in slots)
         ticket = ("int64", (), 0, "")
         tasks = (
-            max(round(_TASKS_OF_CAPACITY * capacity), 1),
+            # Each worker may keep the arguments of one call, and so its task.
+            min(max(round(_TASKS_OF_CAPACITY * capacity), num_workers + 1), _MOST_TASKS),
             len(below),
             self._size_of((s.dtype, s.shape, s.lod_levels, s.name) for s in below),
         )
@@ -104,14 +106,16 @@ class MapProcesses(MapWork):
         except BaseException as error:
             self.fail(self._workers, ticket, error)
 
-    def fail_task(self, ticket: int, kind: str, message: str, traceback: str, pickled: bytes) -> None:
-        """Fail or skip a ticket, because a worker has no result for it."""
-        texts = kind, message, traceback
-        error, by_function = _load(*texts, pickled)
-        if self.skips and by_function and not isinstance(error, (SystemExit, KeyboardInterrupt)):
-            self._workers.skip(ticket, 0, *texts)
-        else:
-            self.fail(self._workers, ticket, error, texts)
+    def fail_task(self, ticket: int, kind: str, message: str, traceback: str, detail: bytes) -> None:
+        """Fail or skip a ticket, because a worker has no result for it. `_map_worker` says what `detail` contains."""
+        if self.skips and detail[:1] == b"f":
+            self._workers.skip(ticket, 0, kind, message, traceback)
+            return
+        try:
+            error = _load(kind, message, traceback, detail[1:], about_result=detail[:1] == b"r")
+        except BaseException:  # the exception has methods that fail
+            error = _producer_error(kind, message, traceback)
+        self.fail(self._workers, ticket, error, (kind, message, traceback))
 
 
 def _look_after(processes: _native.MapProcesses, work: weakref.ref[MapProcesses]) -> None:
@@ -130,21 +134,22 @@ def _look_after(processes: _native.MapProcesses, work: weakref.ref[MapProcesses]
         del task
 
 
-def _load(kind: str, message: str, traceback: str, pickled: bytes) -> tuple[BaseException, bool]:
-    """Return the exception of a worker, with its traceback as a note, and whether the function has raised it."""
-    error: BaseException | None = None
-    by_function = True
-    try:
-        error = pickle.loads(pickled)
-    except Exception:
-        pass  # it cannot be pickled, or its module cannot be imported here
+def _load(kind: str, message: str, traceback: str, pickled: bytes, *, about_result: bool) -> BaseException:
+    """Return the exception of a worker, with its traceback as a note."""
+    error = pickle.loads(pickled) if pickled else _producer_error(kind, message, traceback)
     if not isinstance(error, BaseException):
-        error = ProducerError(f"the function failed: {kind}: {message}")
-        error.cause_type, error.cause_message, error.cause_traceback = kind, message, traceback
-    elif isinstance(error, pyfeed_worker.Error):  # about the result
+        return _producer_error(kind, message, traceback)
+    if about_result and isinstance(error, pyfeed_worker.Error):
         found = getattr(errors, type(error).__name__, errors.Error)(*error.args)
         found.slot = error.slot
-        error, by_function = found, False
+        error = found
     if traceback:
         error.add_note(f"In a worker process:\n{traceback.rstrip()}")
-    return error, by_function
+    return error
+
+
+def _producer_error(kind: str, message: str, traceback: str) -> ProducerError:
+    """Return the error for an exception that cannot be loaded in this process."""
+    error = ProducerError(f"the function failed: {kind}: {message}")
+    error.cause_type, error.cause_message, error.cause_traceback = kind, message, traceback
+    return error

@@ -459,7 +459,7 @@ class Reader(_native.Reader):
         every = (self, *others)
         structure = None
         if any(reader._structure is not None for reader in every):
-            structure = _structure.merge([r._structure for r in every], [len(r.slots) for r in every])
+            structure = _structure.merge([r._structure for r in every], [r.names for r in every])
         return self._derive("zip", *others, _structure=structure, strict=strict)
 
     @validate(

@@ -7,7 +7,7 @@ plain tuples of arrays.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from . import _arguments, _slots
@@ -41,10 +41,18 @@ class _Shape(tuple[int, ...]):
 def shapes(name: str, value: Any) -> Any:
     """Accept a shape for each slot, or dicts and lists of shapes."""
     if isinstance(value, Mapping):
-        return _shape_tree(name, value)
+        return _not_too_deep(name, lambda: _shape_tree(name, value))
     if not isinstance(value, (list, tuple)) or not any(_is_nested(one) for one in value):
         return _slots.shapes(name, value)
-    return tuple(_shape_tree(f"{name}[{i}]", one) for i, one in enumerate(value))
+    return _not_too_deep(name, lambda: tuple(_shape_tree(f"{name}[{i}]", one) for i, one in enumerate(value)))
+
+
+def _not_too_deep(name: str, function: Callable[[], Any]) -> Any:
+    """Call a recursive function. Too deep a nesting becomes an `InvalidArgument`."""
+    try:
+        return function()
+    except RecursionError:
+        raise InvalidArgument(f"{name}: expected a few levels of dicts and lists, found too many") from None
 
 
 def _is_nested(value: Any) -> bool:
@@ -58,10 +66,19 @@ def _shape_tree(name: str, value: Any) -> Any:
     if isinstance(value, Mapping):
         if not value:
             refuse(name, "at least one slot", value, InvalidArgument)
-        return {key: _shape_tree(f"{name}[{key!r}]", one) for key, one in _arguments.mapping(name, value).items()}
+        return {_key(name, key): _shape_tree(f"{name}[{key!r}]", one) for key, one in value.items()}
     if _is_nested(value):
-        return type(value)(_shape_tree(f"{name}[{i}]", one) for i, one in enumerate(value))
+        return _kind(value)(_shape_tree(f"{name}[{i}]", one) for i, one in enumerate(value))
     return _Shape(_slots.shape(name, value))
+
+
+def _key(name: str, key: Any) -> str:
+    """Accept a key of a dict: text that the library can hold."""
+    return _arguments.text(f"{name}: key", key)
+
+
+def _kind(value: Any) -> type[list[Any]] | type[tuple[Any, ...]]:
+    return list if isinstance(value, list) else tuple
 
 
 def _tree(leaf: Check, expected: str) -> Check:
@@ -169,8 +186,7 @@ def _numbered(tree: Any, numbers: Iterator[int]) -> Structure:
         return {key: _numbered(one, numbers) for key, one in tree.items()}
     if _children(tree) is None:
         return next(numbers)
-    kind = list if isinstance(tree, list) else tuple
-    return kind(_numbered(one, numbers) for one in tree)
+    return _kind(tree)(_numbered(one, numbers) for one in tree)
 
 
 def _flatten(what: str, shapes: Any, given: Any, default: Any) -> list[Any] | None:
@@ -186,6 +202,8 @@ def _flatten(what: str, shapes: Any, given: Any, default: Any) -> list[Any] | No
     def add(path: str, tree: Any, value: Any) -> None:
         children = _children(tree)
         if children is None:
+            if isinstance(value, (Mapping, list)):
+                refuse(f"{what}{path}", "one value, as shapes have one shape", value, SlotCountError)
             out.append(value)
             return
         if value is default:
@@ -207,10 +225,11 @@ def _flatten(what: str, shapes: Any, given: Any, default: Any) -> list[Any] | No
 
 
 def _check_unique(names: Sequence[str]) -> None:
+    first: dict[str, int] = {}
     for i, name in enumerate(names):
-        if name in names[:i]:
+        if first.setdefault(name, i) != i:
             raise InvalidArgument(
-                f"names: expected another name for each slot, found {name!r} for slots {names.index(name)} and {i}"
+                f"names: expected another name for each slot, found {name!r} for slots {first[name]} and {i}"
             )
 
 
@@ -263,26 +282,26 @@ def of_value(value: Any) -> tuple[Structure, tuple[str, ...]]:
         if isinstance(part, Mapping):
             if not part:
                 refuse(f"arrays{path and f': {path}'}", "at least one slot", part, InvalidArgument)
-            _arguments.mapping(f"arrays{path and f': {path}'}", part)
-            return {key: of(f"{path}.{key}" if path else key, one) for key, one in part.items()}
+            return {_key("arrays", key): of(f"{path}.{key}" if path else key, one) for key, one in part.items()}
         if isinstance(part, (list, tuple)):
-            return type(part)(of(f"{path}.{i}" if path else str(i), one) for i, one in enumerate(part))
+            return _kind(part)(of(f"{path}.{i}" if path else str(i), one) for i, one in enumerate(part))
         names.append(path)
         return next(numbers)
 
-    structure = of("", value)
+    structure = _not_too_deep("arrays", lambda: of("", value))
     _check_unique(names)
     return structure, tuple(names)
 
 
-def merge(structures: Sequence[Structure], sizes: Sequence[int]) -> Structure:
-    """Return the structure of tuples that are joined, given how many slots each has. Dicts become one dict.
+def merge(structures: Sequence[Structure], names: Sequence[Sequence[str]]) -> Structure:
+    """Return the structure of tuples that are joined, given the names of their slots. Dicts become one dict.
 
     Raises
     ------
     InvalidArgument
         Some of the structures are dicts and others are not, or a key occurs twice.
     """
+    sizes = [len(one) for one in names]
     starts = [sum(sizes[:i]) for i in range(len(sizes))]
     if all(structure is None for structure in structures):
         return None
@@ -293,6 +312,7 @@ def merge(structures: Sequence[Structure], sizes: Sequence[int]) -> Structure:
                 if key in merged:
                     raise InvalidArgument(f"zip: expected readers with different keys, found {key!r} twice")
                 merged[key] = _shifted(part, start)
+        _check_unique([name for one in names for name in one])
         return merged
     if any(isinstance(structure, dict) for structure in structures):
         raise InvalidArgument("zip: expected readers that all deliver dicts, or all tuples, found both")

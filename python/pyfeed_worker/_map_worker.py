@@ -11,6 +11,12 @@ from ._map_call import MapCall
 from ._producer import Producer
 from .errors import QueueClosed
 
+# The first byte of what fail_task gets: which of these errors it is. The pickle follows.
+_ABOUT_RESULT = b"r"  # the result does not fit
+_BY_FUNCTION = b"f"  # an Exception of the function, which on_error="skip" skips
+_NO_EXCEPTION = b"b"  # another BaseException of the function
+_MOST_PICKLED = 40 << 10  # bytes; there is room for more in the memory of a task
+
 
 def work(
     producer: Producer,
@@ -37,19 +43,28 @@ def work(
     while True:
         given, position, task = ring.take(arguments)
         try:
-            ring.complete(task, call(given, position), results)
-        except QueueClosed:
-            raise
+            result = call(given, position)
         except BaseException as error:
-            ring.fail_task(task, *format_exception(error), _pickled(error))
+            kind = _BY_FUNCTION if isinstance(error, Exception) else _NO_EXCEPTION
+            ring.fail_task(task, *format_exception(error), kind + _pickled(error))
+        else:
+            try:
+                ring.complete(task, result, results)
+            except QueueClosed:
+                raise
+            except Exception as error:
+                ring.fail_task(task, *format_exception(error), _ABOUT_RESULT + _pickled(error))
+            del result
         del given, task  # gives the memory of the task back
 
 
 def _pickled(error: BaseException) -> bytes:
-    """Pickle an exception; return b"" if that is impossible, or if it could not be loaded again."""
+    """Pickle an exception; return b"" if that is impossible, if it is too large, or if it could not be loaded again."""
     try:
         data = pickle.dumps(error)
+        if len(data) > _MOST_PICKLED:
+            return b""
         pickle.loads(data)
-    except Exception:
+    except BaseException:
         return b""
     return data

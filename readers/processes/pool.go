@@ -41,7 +41,7 @@ type Pool struct {
 	ring    *shared.Ring
 	fault   func(error)
 
-	posting sync.Mutex // one caller of ring.Post
+	posting sync.Mutex // held by postOne
 
 	mu       sync.Mutex
 	changed  *sync.Cond // the fields below
@@ -52,7 +52,7 @@ type Pool struct {
 	// posted has the tuples that have no result yet, by ticket. A tuple is nil while it is being posted.
 	posted  map[uint64]*pyfeed.Tuple
 	ends    uint64 // how many passes of the queue have ended
-	results bool   // a result has come in this pass of the queue
+	barren  int    // how many of them, up to now, without any result
 	waiting uint64 // the ticket of the tuple that waits for workers
 	// failure is the error for all tuples of a pass of the reader; nil: there is none. failedIn is FirstTicket in that pass.
 	failure  error
@@ -117,7 +117,7 @@ func (p *Pool) Next(ctx context.Context) (Event, error) {
 			f := p.failures[0]
 			p.failures = p.failures[1:]
 			p.forget(f.Ticket)
-			p.results = true
+			p.barren = 0
 			return Event{TaskFailed, f.Ticket, f}, nil
 		case p.state == needed:
 			p.setState(asking)
@@ -185,8 +185,11 @@ func (p *Pool) post() {
 	p.queue.Drop()
 }
 
-// postOne posts a tuple, which it takes over, and waits until a task is free.
+// postOne posts a tuple, which it takes over, and waits until a task is free. One caller at a time waits, so that none
+// misses that a task was freed.
 func (p *Pool) postOne(t *pyfeed.Tuple, ticket uint64) {
+	p.posting.Lock()
+	defer p.posting.Unlock()
 	for {
 		if err := p.await(ticket); err != nil {
 			t.Release()
@@ -202,9 +205,7 @@ func (p *Pool) postOne(t *pyfeed.Tuple, ticket uint64) {
 		p.posted[ticket], p.free = nil, false
 		ends := p.ends
 		p.mu.Unlock()
-		p.posting.Lock()
 		posted, err := p.ring.Post(shared.Task{Ticket: ticket, Pass: at.Pass, Index: uint64(at.N)}, t)
-		p.posting.Unlock()
 		p.mu.Lock()
 		_, expected := p.posted[ticket]
 		switch {
@@ -261,7 +262,7 @@ func (p *Pool) give(t *pyfeed.Tuple) {
 	t.Slots = t.Slots[:last]
 	p.mu.Lock()
 	p.forget(ticket)
-	p.results = true
+	p.barren = 0
 	p.mu.Unlock()
 	if err := p.workers.Give(ticket, t); err != nil {
 		t.Release()
@@ -281,9 +282,12 @@ func (p *Pool) watch() {
 	}
 }
 
+// maxBarren is how many passes of the queue may end one after the other without any result.
+const maxBarren = 3
+
 // ended handles the end of a pass of the queue: a worker has died. The tuples that dead workers had fail; all others are
-// posted again. If there was no result at all, as when the processes cannot start, all tuples fail. It waits for the next
-// pass, and returns false if there is none.
+// posted again. If the processes cannot start, or end again and again, all tuples of this pass of the reader fail. It waits
+// for the next pass of the queue, and returns false if there is none.
 func (p *Pool) ended(err error) bool {
 	first := p.workers.FirstTicket()
 	p.ring.Revoke()
@@ -292,7 +296,7 @@ func (p *Pool) ended(err error) bool {
 		p.mu.Unlock()
 		return false
 	}
-	failed := p.ring.Lost()
+	failed, started := p.ring.Lost()
 	for _, ticket := range failed {
 		p.forget(ticket)
 	}
@@ -304,11 +308,14 @@ func (p *Pool) ended(err error) bool {
 		}
 	}
 	p.failure = nil
-	if len(failed) == 0 && !p.results {
-		p.failure, p.failedIn = err, first
-	}
-	p.results = false
 	p.ends++
+	if p.barren++; len(failed) > 0 {
+		p.barren = 0
+	}
+	if p.barren > 0 && !started || p.barren >= maxBarren {
+		p.failure, p.failedIn = err, first
+		p.barren = 0
+	}
 	p.setState(idle)
 	p.mu.Unlock()
 	for _, ticket := range failed {

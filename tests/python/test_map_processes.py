@@ -8,6 +8,7 @@ import json
 import multiprocessing
 import os
 import pickle
+import random
 import signal
 import sys
 import time
@@ -17,6 +18,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import pyfeed_worker
 import pytest
 
 import pyfeed
@@ -114,6 +116,28 @@ def block_at_3(x: Any, flag: str) -> Any:
     return x
 
 
+class WithFlags:
+    def __init__(self, function: Callable[..., Any], flags: list[str]) -> None:
+        self.function, self.flags = function, flags
+
+    def __call__(self, x: Any) -> Any:
+        return self.function(x, self.flags)
+
+
+def block_until(x: Any, flags: list[str]) -> Any:
+    """Write the id of this process into the flag of the tuple, and wait for the last flag."""
+    part = Path(flags[int(x)] + ".part")
+    part.write_text(str(os.getpid()))
+    part.rename(flags[int(x)])
+    wait_until(lambda: os.path.exists(flags[2]))
+    return x
+
+
+def sleep_a_little(x: Any) -> Any:
+    time.sleep(0.0005)
+    return x
+
+
 def stop_iteration(x: Any) -> Any:
     return next(iter(()))
 
@@ -147,6 +171,44 @@ def of_dict(d: Any) -> Any:
 
 def draw(x: Any, position: Any, rng: Any) -> Any:
     return np.array([*position, rng.integers(1 << 40)])
+
+
+class WithoutNotes(Exception):
+    def add_note(self, _: str) -> None:
+        raise RuntimeError("no notes")
+
+
+class EndsTheTrainer(Exception):
+    def __reduce__(self) -> Any:
+        return sys.exit, (3,)
+
+
+class NoException(BaseException):
+    pass
+
+
+class OwnError(pyfeed_worker.Error):
+    pass
+
+
+def fail_without_notes(x: Any) -> Any:
+    raise WithoutNotes("x")
+
+
+def fail_with_exit(x: Any) -> Any:
+    raise EndsTheTrainer("x")
+
+
+def fail_without_exception(x: Any) -> Any:
+    raise NoException("x")
+
+
+def fail_as_a_worker(x: Any) -> Any:
+    raise OwnError("x")
+
+
+def fail_as_a_queue(x: Any) -> Any:
+    raise pyfeed_worker.QueueClosed("x")
 
 
 KEPT: list[Any] = []
@@ -275,9 +337,16 @@ def test_tuples_that_are_too_large() -> None:
         reader.read()
 
 
-@pytest.mark.parametrize("capacity", [1, 2, 5])
-def test_a_small_capacity(capacity: int) -> None:
+@pytest.mark.parametrize("capacity", [1, 2, 5, 10_000])
+def test_any_capacity(capacity: int) -> None:
     assert values(numbers(30).map(double, num_workers=2, capacity=capacity)) == [2 * i for i in range(30)]
+
+
+@pytest.mark.parametrize(("num_workers", "capacity"), [(1, 1), (2, 1), (2, 2), (3, 4)])
+def test_kept_arguments_with_a_small_capacity(num_workers: int, capacity: int) -> None:
+    below = from_generator(lambda: ((np.full(5, 1),) for _ in range(30)), [(5,)], dtypes=["int64"])
+    reader = below.map(keep_arguments, num_workers=num_workers, shapes=[()], dtypes=["int64"], capacity=capacity)
+    assert len(values(reader)) == 30
 
 
 def test_map_above_map() -> None:
@@ -367,6 +436,29 @@ def test_other_errors(function: Any, kind: type[Exception], message: str, on_err
     assert first <= set(pids())  # the process lives
 
 
+@pytest.mark.parametrize(
+    ("function", "kind", "message", "skipped"),
+    [
+        (fail_without_notes, pyfeed.errors.ProducerError, f"the function failed: {__name__}.WithoutNotes: x", True),
+        (fail_with_exit, pyfeed.errors.ProducerError, f"the function failed: {__name__}.EndsTheTrainer: x", True),
+        (fail_without_exception, NoException, "x", False),
+        (fail_as_a_worker, OwnError, "x", True),
+        (fail_as_a_queue, pyfeed_worker.QueueClosed, "x", True),
+    ],
+)
+def test_odd_exceptions(function: Any, kind: type[BaseException], message: str, skipped: bool) -> None:
+    reader = numbers(2).map(function, num_workers=1)
+    with pytest.raises(kind) as caught:
+        reader.read()
+    assert str(caught.value) == message
+    reader = numbers(2).map(function, num_workers=1, on_error="skip")
+    if skipped:
+        assert list(reader) == []
+    else:
+        with pytest.raises(kind):
+            reader.read()
+
+
 # ---- Processes that die ------------------------------------------------------------------------
 
 
@@ -402,6 +494,39 @@ def test_a_process_that_is_killed_while_it_waits() -> None:
         assert values(reader) == [2 * i for i in range(20)]
     reader.reset()
     assert values(reader) == [2 * i for i in range(20)]
+
+
+def test_an_idle_process_that_is_killed_costs_no_tuple(tmp_path: Path) -> None:
+    """Two tuples are with two processes. The third process has none, and there is no result yet."""
+    before = set(pids())
+    flags = [str(tmp_path / "first"), str(tmp_path / "second"), str(tmp_path / "go")]
+    reader = numbers(2).map(WithFlags(block_until, flags), num_workers=3, method="fork")
+    reading = Background(lambda: values(reader))
+    wait_until(lambda: os.path.exists(flags[0]) and os.path.exists(flags[1]))
+    busy = {int(Path(flag).read_text()) for flag in flags[:2]}
+    (idle,) = set(pids()) - before - busy
+    os.kill(idle, signal.SIGKILL)
+    wait_for_ends([idle])
+    Path(flags[2]).touch()
+    assert reading.result() == [0, 1]
+
+
+def test_kills_of_which_each_is_found_in_its_place() -> None:
+    """Each kill falls into the middle of a pass. The tuples before it are right, and the next pass begins."""
+    random_ = random.Random(1)
+    reader = numbers(100).map(sleep_a_little, num_workers=2, method="fork")
+    for _ in range(30):
+        reader.reset()
+        found, kill_at = [], random_.randrange(1, 80)
+        try:
+            for (x,) in reader.current_pass():
+                found.append(int(x))
+                if len(found) == kill_at:
+                    os.kill(random_.choice(pids()), signal.SIGKILL)
+        except pyfeed.errors.WorkerError:
+            pass
+        assert found == list(range(len(found)))
+        assert len(found) >= kill_at
 
 
 def test_a_kill_in_the_middle_of_a_tuple(tmp_path: Path) -> None:

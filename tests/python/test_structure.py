@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import collections
+import types
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -385,3 +386,57 @@ def test_a_writer_that_has_slots_keeps_its_names(tmp_path: Path) -> None:
     for wrong in ({}, {1: 2}, {"a.b": 1, "a": {"b": 2}}):
         with open_writer(tmp_path / "e.csv") as writer, pytest.raises(pyfeed.errors.Error):
             writer.write(wrong)  # type: ignore[arg-type]
+
+
+# ---- Odd values ------------------------------------------------------------------------------
+
+
+def test_too_deep_a_nesting_is_refused(tmp_path: Path) -> None:
+    deep: Any = ()
+    for _ in range(5000):
+        deep = {"x": deep}
+    with raises(pyfeed.errors.InvalidArgument, "shapes: expected a few levels of dicts and lists, found too many"):
+        py_array_reader(1, deep)
+    itself: dict[str, Any] = {}
+    itself["x"] = itself
+    with open_writer(tmp_path / "a.csv") as writer:
+        with pytest.raises(pyfeed.errors.InvalidArgument, match="found too many"):
+            writer.write(itself)
+        writer.write({"x": 1})
+
+
+@pytest.mark.parametrize("key", ["a\0b", "\ud800"])
+def test_keys_that_the_library_cannot_hold(tmp_path: Path, key: str) -> None:
+    with pytest.raises(pyfeed.errors.InvalidArgument, match="key: expected text"):
+        py_array_reader(1, {key: ()})
+    with open_writer(tmp_path / "a.csv") as writer:
+        with pytest.raises(pyfeed.errors.InvalidArgument, match="key: expected text"):
+            writer.write({key: 1})
+        writer.write({"x": 1})
+
+
+def test_levels_of_another_form() -> None:
+    with pytest.raises(pyfeed.errors.SlotCountError, match=r"lod_levels\['a'\]: expected one value"):
+        py_array_reader(1, {"a": (-1,)}, lod_levels={"a": {"b": 1}})
+
+
+def test_named_tuples_become_tuples() -> None:
+    class Point(NamedTuple):
+        x: Any
+        y: Any
+
+    _, queue = py_array_reader(1, {"p": Point({"a": ()}, ())})
+    queue.push({"p": Point({"a": 1}, 2)})
+    assert plain(queue.pop()) == {"p": ({"a": 1}, 2)}
+
+
+def test_paths_that_meet_in_a_zip() -> None:
+    message = "names: expected another name for each slot, found 'a.b' for slots 0 and 1"
+    with raises(pyfeed.errors.InvalidArgument, message):
+        random_data({"a": {"b": ()}}).zip(random_data({"a.b": ()}))
+
+
+def test_mappings_are_pushed_by_names() -> None:
+    _, queue = py_array_reader(1, [(), ()], names=["x", "y"])
+    queue.push(types.MappingProxyType({"y": 2, "x": 1}))
+    assert plain(queue.pop()) == (1, 2)

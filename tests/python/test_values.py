@@ -82,6 +82,12 @@ def test_all_numbers_take_a_complex_dtype(dtype: str) -> None:
         assert pushed(value, dtype).item() == value
 
 
+def test_a_number_that_python_does_not_format() -> None:
+    for dtype in ("int8", "float32"):
+        with pytest.raises(pyfeed.errors.InvalidArgument, match="can hold, found <class 'int'>"):
+            pushed(10**5000, dtype)
+
+
 def test_numbers_are_no_bools() -> None:
     with raises(pyfeed.errors.DTypeError, "slot 0: dtype: expected bool, found the int 1", slot=0):
         pushed(1, "bool")
