@@ -24,7 +24,7 @@ class MapWork:
     """
 
     def __init__(self, upstream: Reader, failures: int, *, skips: bool) -> None:
-        self.upstream = upstream
+        self._upstream = upstream
         self.skips = skips  # tuples whose function raises an exception are left out
         # The exceptions of the latest tuples, which the consumer may still raise, or raise again.
         self._failures: deque[_native.Failure] = deque(maxlen=failures)
@@ -73,7 +73,7 @@ class MapTask(MapWork):
 
     def start(self, reader: Reader, num_threads: int) -> None:
         """Start the threads for a map reader. They end when the reader is gone."""
-        arguments, results = structures_of(reader, self.upstream)
+        arguments, results = structures_of(reader, self._upstream)
         for i in range(num_threads):
             workers = reader._workers(_slots.kinds(reader.slots), arguments, results)
             thread = threading.Thread(

@@ -15,7 +15,7 @@ from . import _exit, _native, _slots, errors
 from ._map import MapWork, structures_of
 from ._place import CPUPlace
 from ._scope import Scope
-from .errors import InvalidArgument, ProducerError, QueueClosed
+from .errors import ArgumentTypeError, InvalidArgument, ProducerError, QueueClosed
 from .shared import SharedFeedQueue, _bytes_of
 
 if TYPE_CHECKING:
@@ -52,15 +52,18 @@ class MapProcesses(MapWork):
         super().__init__(upstream, failures, skips=skips)
         self._function = (function, with_position, seed)
         self._method, self._cell_bytes = method, cell_bytes
+        self._exiting = False  # the interpreter is ending
         self._queue: SharedFeedQueue
         self._workers: _native.Workers
 
     def start(self, reader: Reader, num_workers: int, capacity: int) -> None:
         """Start the processes for a map reader. They end when the reader is gone."""
+        from multiprocessing.util import Finalize
+
         from pyfeed_worker._map_worker import work
 
-        slots, below = reader.slots, self.upstream.slots
-        arguments, results = structures_of(reader, self.upstream)
+        slots, below = reader.slots, self._upstream.slots
+        arguments, results = structures_of(reader, self._upstream)
         specs = tuple((s.dtype, s.shape, s.lod_levels, s.name) for s in slots)
         ticket = ("int64", (), 0, "")
         tasks = (
@@ -79,9 +82,13 @@ class MapProcesses(MapWork):
         )
         self._workers = reader._workers(_slots.kinds(slots), arguments, results)
         processes = self._workers.processes(self._queue.handle)
-        self._queue.start(
-            work, (*self._function, arguments, results), num_workers=num_workers, method=self._method, persistent=True
-        )
+        target_args = (*self._function, arguments, results)
+        try:
+            self._queue.start(work, target_args, num_workers=num_workers, method=self._method, persistent=True)
+        except ArgumentTypeError as error:  # pickle refuses the function
+            raise ArgumentTypeError(str(error).replace("target, args:", "function:", 1)) from error.__cause__
+        # multiprocessing ends daemons at exit. This comes before: they are not replaced any more.
+        Finalize(self, _note_exit, (weakref.ref(self),), exitpriority=1000)
         thread = threading.Thread(
             target=_look_after, args=(processes, weakref.ref(self)), name=f"pyfeed-{reader.name}", daemon=True
         )
@@ -99,6 +106,8 @@ class MapProcesses(MapWork):
 
     def replace_workers(self, ticket: int) -> None:
         """Replace the processes that have died, because a tuple waits for them. If that fails, its ticket fails."""
+        if self._exiting:
+            return
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", RuntimeWarning)  # the reader has raised the error
@@ -116,6 +125,12 @@ class MapProcesses(MapWork):
         except BaseException:  # the exception has methods that fail
             error = _producer_error(kind, message, traceback)
         self.fail(self._workers, ticket, error, (kind, message, traceback))
+
+
+def _note_exit(work: weakref.ref[MapProcesses]) -> None:
+    task = work()
+    if task is not None:
+        task._exiting = True
 
 
 def _look_after(processes: _native.MapProcesses, work: weakref.ref[MapProcesses]) -> None:

@@ -78,6 +78,7 @@ class Reader(_native.Reader):
     _upstream: object  # what the reader reads from, which must live as long as the reader: readers, a queue, a MapTask
     _finalizer: weakref.finalize[[Scope, str], Reader] | None  # erases the variable when the reader is gone
     _threads: int = 0  # Python threads that work for the reader
+    _processes: int = 0  # worker processes of map
     _recipe: Recipe | None = None  # how the reader was made; None: a preview cannot make it once more
     _last_stats: str  # the statistics of a closed reader, as JSON
 
@@ -156,7 +157,7 @@ class Reader(_native.Reader):
 
     def _readers_below(self) -> list[Reader]:
         """Return the readers that this one reads from, as far as Python knows them."""
-        below = self._upstream.upstream if isinstance(self._upstream, MapWork) else self._upstream
+        below = self._upstream._upstream if isinstance(self._upstream, MapWork) else self._upstream
         return [each for each in (below if isinstance(below, tuple) else (below,)) if isinstance(each, Reader)]
 
     def _check_open(self, *others: Reader) -> None:
@@ -537,8 +538,9 @@ class Reader(_native.Reader):
         seed : int
             The seed of the generators of `rng`, from 0 to ``2**63 - 1``.
         on_error : str
-            ``"raise"``: a read raises the exception of the function. ``"skip"``: the tuple is left out. `stats` has
-            the number of such tuples, ``skipped``, and the first 1000 of them, ``skips``.
+            ``"raise"``: a read raises the exception of the function. ``"skip"``: the tuple is left out. The
+            details of this reader in `stats` have the number of such tuples, ``skipped``, and the first 1000 of
+            them, ``skips``; printed, `stats` lists ten. A tuple whose worker process dies is not left out.
 
         Returns
         -------
@@ -618,6 +620,7 @@ class Reader(_native.Reader):
             processes = MapProcesses(self, failures=size + num_workers, method=method, cell_bytes=cell_bytes, **calls)
             out._upstream = processes
             processes.start(out, num_workers, size)
+            out._processes = num_workers
             return out
         task = out._upstream = MapTask(self, failures=size + num_threads, **calls)
         task.start(out, num_threads)

@@ -54,8 +54,10 @@ def describe_chain(stats: dict[str, Any], reader: Reader | None) -> list[str]:
     below = stats.get("below", [])
     threads = details.get("num_threads", 0) + (kind in _READS_AHEAD) + (reader._threads if reader else 0)
     line = f"{'.' if below else ''}{kind}({arguments})"
-    if threads:
-        line += f"  # {threads} thread{'s' if threads > 1 else ''}"
+    processes = reader._processes if reader else 0
+    helpers = [(threads, "thread", "s"), (processes, "process", "es")]
+    if texts := [f"{n} {noun}{plural if n > 1 else ''}" for n, noun, plural in helpers if n]:
+        line += f"  # {', '.join(texts)}"
     readers = reader._readers_below() if reader else []
     chains = [describe_chain(each, readers[i] if len(readers) == len(below) else None) for i, each in enumerate(below)]
     if len(chains) == 1:

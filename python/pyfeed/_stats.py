@@ -15,7 +15,8 @@ _PLACES = 10  # damaged places of a reader that its repr lists
 class ReaderStats(dict[str, Any]):
     """The statistics of a reader and the readers below it.
 
-    The repr is a table with a row for each reader. Below the table, it lists damaged places that were skipped.
+    The repr is a table with a row for each reader. Below the table, it lists what was skipped: damaged places, and
+    tuples of `map`.
     """
 
     @classmethod
@@ -62,6 +63,13 @@ class ReaderStats(dict[str, Any]):
             yield f"skipped: {file}{describe_position(place)}: {place['reason']}"
         if len(ledger) > _PLACES:
             yield f'skipped: {len(ledger) - _PLACES} more, in ["details"]["ledger"] of {self["reader"]}'
+        skips = self["details"].get("skips") or ()
+        for skip in skips[:_PLACES]:
+            record = f", record {skip['record']}" if skip["record"] >= 0 else ""
+            file = f" ({skip['file'].encode(errors='backslashreplace').decode()}{record})" if skip["file"] else ""
+            yield f"skipped: tuple {skip['index']} of pass {skip['pass']}{file}: {skip['reason']}"
+        if len(skips) > _PLACES:
+            yield f'skipped: {len(skips) - _PLACES} more, in ["details"]["skips"] of {self["reader"]}'
         for each in self["below"]:
             yield from each._skipped()
 

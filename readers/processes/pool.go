@@ -50,10 +50,10 @@ type Pool struct {
 	failures []shared.TaskFailure
 	free     bool // a task was freed
 	// posted has the tuples that have no result yet, by ticket. A tuple is nil while it is being posted.
-	posted  map[uint64]*pyfeed.Tuple
-	ends    uint64 // how many passes of the queue have ended
-	barren  int    // how many of them, up to now, without any result
-	waiting uint64 // the ticket of the tuple that waits for workers
+	posted            map[uint64]*pyfeed.Tuple
+	ends              uint64 // how many passes of the queue have ended
+	endsWithoutResult int    // of the latest ones, with no result between them
+	waiting           uint64 // the ticket of the tuple that waits for workers
 	// failure is the error for all tuples of a pass of the reader; nil: there is none. failedIn is FirstTicket in that pass.
 	failure  error
 	failedIn uint64
@@ -117,7 +117,7 @@ func (p *Pool) Next(ctx context.Context) (Event, error) {
 			f := p.failures[0]
 			p.failures = p.failures[1:]
 			p.forget(f.Ticket)
-			p.barren = 0
+			p.endsWithoutResult = 0
 			return Event{TaskFailed, f.Ticket, f}, nil
 		case p.state == needed:
 			p.setState(asking)
@@ -262,7 +262,7 @@ func (p *Pool) give(t *pyfeed.Tuple) {
 	t.Slots = t.Slots[:last]
 	p.mu.Lock()
 	p.forget(ticket)
-	p.barren = 0
+	p.endsWithoutResult = 0
 	p.mu.Unlock()
 	if err := p.workers.Give(ticket, t); err != nil {
 		t.Release()
@@ -282,8 +282,8 @@ func (p *Pool) watch() {
 	}
 }
 
-// maxBarren is how many passes of the queue may end one after the other without any result.
-const maxBarren = 3
+// maxEndsWithoutResult is how many passes of the queue may end one after the other without any result.
+const maxEndsWithoutResult = 3
 
 // ended handles the end of a pass of the queue: a worker has died. The tuples that dead workers had fail; all others are
 // posted again. If the processes cannot start, or end again and again, all tuples of this pass of the reader fail. It waits
@@ -309,12 +309,12 @@ func (p *Pool) ended(err error) bool {
 	}
 	p.failure = nil
 	p.ends++
-	if p.barren++; len(failed) > 0 {
-		p.barren = 0
+	if p.endsWithoutResult++; len(failed) > 0 {
+		p.endsWithoutResult = 0
 	}
-	if p.barren > 0 && !started || p.barren >= maxBarren {
+	if p.endsWithoutResult > 0 && !started || p.endsWithoutResult >= maxEndsWithoutResult {
 		p.failure, p.failedIn = err, first
-		p.barren = 0
+		p.endsWithoutResult = 0
 	}
 	p.setState(idle)
 	p.mu.Unlock()

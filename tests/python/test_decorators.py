@@ -656,7 +656,7 @@ def test_another_holder_of_a_reader_whose_function_is_gone() -> None:
     reader = numbers(1000).map(double)
     other = Reader.in_variable(reader.scope, reader.name)
     assert value_of(reader.read()) == 0
-    under = reader._upstream.upstream  # type: ignore[attr-defined]
+    under = reader._upstream._upstream  # type: ignore[attr-defined]
     del reader
     gc.collect()
     with pytest.raises(pyfeed.errors.ProducerError, match="its function with it") as caught:

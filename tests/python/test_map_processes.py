@@ -354,6 +354,12 @@ def test_map_above_map() -> None:
     assert values(reader) == [8 * i for i in range(20)]
 
 
+def test_the_repr_has_the_processes() -> None:
+    assert repr(numbers().map(double, num_workers=2)).endswith(
+        "\n    .map(capacity=32, ordered=True)  # 1 thread, 2 processes>"
+    )
+
+
 # ---- Arguments ---------------------------------------------------------------------------------
 
 
@@ -365,7 +371,7 @@ def test_arguments_that_contradict_each_other() -> None:
 
 
 def test_a_function_that_pickle_refuses() -> None:
-    with pytest.raises(pyfeed.errors.ArgumentTypeError, match="target, args: expected a function at the top level"):
+    with pytest.raises(pyfeed.errors.ArgumentTypeError, match="function: expected a function at the top level"):
         numbers().map(lambda x: x, num_workers=1)
     assert values(numbers(5).map(lambda x: x + 1, num_workers=1, method="fork")) == [1, 2, 3, 4, 5]
 
@@ -400,6 +406,7 @@ def test_an_exception_is_raised_in_its_place(tmp_path: Path) -> None:
 def test_tuples_are_skipped() -> None:
     reader = numbers(10).map(fail_at_odd, num_workers=2, on_error="skip")
     assert values(reader) == [0, 2, 4, 6, 8]
+    assert str(reader.stats()).splitlines()[-1] == "skipped: tuple 9 of pass 0: ValueError: odd: 9"
     details = reader.stats()["details"]
     assert details["skipped"] == 5
     assert [skip["index"] for skip in details["skips"]] == [1, 3, 5, 7, 9]
@@ -602,6 +609,25 @@ def test_the_end_of_the_trainer_ends_its_processes(method: str) -> None:
     started = said(process)
     assert process.end() == ([], "")
     wait_for_ends(started)
+
+
+def test_the_end_of_a_script_replaces_no_process() -> None:
+    """The reader is alive at the end, in the middle of a pass. multiprocessing ends its processes then."""
+    for _ in range(3):
+        process = Process(PROGRAM.format(function="sleep_a_little", method="fork"))
+        assert said(process) == [0]
+        started = said(process)
+        assert process.end() == ([], "")
+        wait_for_ends(started)
+
+
+def test_the_rest_of_a_pass_follows_a_process_that_died(tmp_path: Path) -> None:
+    reader = numbers(20).map(WithFlag(kill_at_3_once, str(tmp_path / "killed")), num_workers=2)
+    assert [reader.read()[0].item() for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(pyfeed.errors.WorkerError):
+        reader.read()
+    reader.load_state_dict(reader.state_dict())
+    assert values(reader.current_pass()) == list(range(3, 20))
 
 
 def test_a_killed_trainer_leaves_no_process() -> None:
