@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from . import _exit, _failures, _native, _slots, _structure
 from ._map_call import MapCall
-from .errors import OutOfMemoryError, QueueClosed
+from .errors import DTypeError, OutOfMemoryError, QueueClosed, ShapeError, SlotCountError
 
 if TYPE_CHECKING:
     from ._reader import Reader
     from ._structure import Structure
+
+_SAME_SLOTS = "map has no shapes: it expects results with the slots of its arguments; otherwise pass shapes and dtypes"
 
 
 class MapWork:
@@ -23,9 +25,10 @@ class MapWork:
     Threads hold only a weak reference to it, since the function may refer to the reader.
     """
 
-    def __init__(self, upstream: Reader, failures: int, *, skips: bool) -> None:
+    def __init__(self, upstream: Reader, failures: int, *, skips: bool, same_slots: bool) -> None:
         self._upstream = upstream
         self.skips = skips  # tuples whose function raises an exception are left out
+        self._same_slots = same_slots  # the results have the slots of the arguments
         # The exceptions of the latest tuples, which the consumer may still raise, or raise again.
         self._failures: deque[_native.Failure] = deque(maxlen=failures)
 
@@ -35,6 +38,8 @@ class MapWork:
         """Fail a ticket: the consumer raises the exception. The texts are those of `format_exception`."""
         from ._producing import exception_for_consumer
 
+        if self._same_slots and issubclass(type(error), (SlotCountError, ShapeError, DTypeError)):
+            error.add_note(_SAME_SLOTS)
         failure = _native.Failure._new(exception_for_consumer(error, "function"))
         self._failures.append(failure)
         workers.fail(ticket, failure.token, *(texts or _failures.format_exception(error)))
@@ -52,8 +57,9 @@ class MapTask(MapWork):
         with_position: bool,
         seed: int | None,
         skips: bool,
+        same_slots: bool,
     ) -> None:
-        super().__init__(upstream, failures, skips=skips)
+        super().__init__(upstream, failures, skips=skips, same_slots=same_slots)
         self._call = MapCall(function, with_position=with_position, seed=seed)
 
     def run(self, workers: _native.Workers, ticket: int, arrays: tuple[Any, ...]) -> None:

@@ -48,8 +48,9 @@ class MapProcesses(MapWork):
         with_position: bool,
         seed: int | None,
         skips: bool,
+        same_slots: bool,
     ) -> None:
-        super().__init__(upstream, failures, skips=skips)
+        super().__init__(upstream, failures, skips=skips, same_slots=same_slots)
         self._function = (function, with_position, seed)
         self._method, self._cell_bytes = method, cell_bytes
         self._exiting = False  # the interpreter is ending

@@ -611,6 +611,7 @@ class Reader(_native.Reader):
             "with_position": with_position,
             "seed": seed if rng else None,
             "skips": on_error == "skip",
+            "same_slots": shapes is None,
         }
         if out._recipe is not None:
             out._recipe.function = partial(MapTask, **calls)

@@ -202,6 +202,11 @@ func (p *Pool) postOne(t *pyfeed.Tuple, ticket uint64) {
 			return
 		}
 		p.mu.Lock()
+		if p.state == closed { // nothing would release a tuple that is posted from here on
+			p.mu.Unlock()
+			t.Release()
+			return
+		}
 		p.posted[ticket], p.free = nil, false
 		ends := p.ends
 		p.mu.Unlock()

@@ -98,6 +98,7 @@ var allowedInTests = map[string][]string{
 	"readers/decorators": {"readers/internal/readertest", "readers/sources"},
 	"readers/external":   {"readers", "readers/internal/readertest", "readers/ops"},
 	"readers/files":      {"readers/internal/readertest"},
+	"readers/processes":  {"pyfeed/memory", "readers", "readers/internal/readertest", "readers/sources"},
 	"readers/ops":        {"cuda", "internal/limits", "pyfeed/memory", "readers/internal/permutation", "readers/internal/readertest"},
 	"readers/record":     {"readers/internal/readertest"},
 }

@@ -303,6 +303,21 @@ def test_results_that_will_not_do(function: Callable[..., Any], kind: type[Excep
             reader.read()
 
 
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_an_error_of_a_result_says_that_shapes_are_needed(num_workers: int) -> None:
+    note = "map has no shapes: it expects results with the slots of its arguments; otherwise pass shapes and dtypes"
+    with pytest.raises(pyfeed.errors.SlotCountError, match="slots: expected 1, found 2") as caught:
+        numbers(1).map(twice, num_workers=num_workers).read()
+    assert note in caught.value.__notes__
+    with pytest.raises(pyfeed.errors.SlotCountError, match="slots: expected 1, found 2") as caught:
+        numbers(1).map(twice, num_workers=num_workers, shapes=[(2,)]).read()
+    assert note not in caught.value.__notes__
+
+
+def twice(x: Any) -> Any:
+    return x, x
+
+
 def deep_below(x: Any) -> Any:
     raise KeyError(f"at {x[0]:.0f}")
 

@@ -12,7 +12,7 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,19 @@ def pids() -> list[int]:
 
 def values(reader: Any) -> list[Any]:
     return [x.item() for (x,) in reader]
+
+
+@pytest.fixture(autouse=True)
+def waits_for_the_processes_of_a_test() -> Iterator[None]:
+    """A process that replaces another one may still import its modules, so it may end long after its reader."""
+    before = set(pids())
+    yield
+
+    def have_ended() -> bool:
+        gc.collect()
+        return set(pids()) <= before
+
+    wait_until(have_ended)
 
 
 # ---- Functions, which spawned processes import from this module ---------------------------------
