@@ -6,6 +6,7 @@ import re
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(Path(__file__).parent))
@@ -73,3 +74,12 @@ pygments_style = "tango"
 pygments_dark_style = "monokai"
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
+
+
+def hide_private_bases(app: Any, name: str, obj: type, options: Any, bases: list[type]) -> None:
+    """Leave out base classes of private modules, which have no entry."""
+    bases[:] = [base for base in bases if "._" not in base.__module__] or [object]
+
+
+def setup(app: Any) -> None:
+    app.connect("autodoc-process-bases", hide_private_bases)

@@ -80,7 +80,7 @@ def reader_html(reader: Reader) -> str:
 def preview_html(preview: Preview) -> str:
     """Return the HTML of a preview: a table, with pictures for images."""
     pictures = _Pictures()
-    first = preview.rows[:MOST_ROWS]
+    first = preview._rows[:MOST_ROWS]
     head = (
         "",
         *(

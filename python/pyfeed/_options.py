@@ -49,6 +49,8 @@ class ReadOptions(TypedDict, total=False):
         The compression of whole files.
     io : str
         Whether files are mapped, ``"map"``, or read in blocks, ``"read"``.
+    as_dict : bool
+        Whether tuples are delivered as dicts from `Reader.names` to arrays.
     name : str or None
         The name of the reader's variable.
     scope : Scope or None

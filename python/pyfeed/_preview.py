@@ -42,14 +42,14 @@ class Preview:
         The slots of the tuples: a column of the table for each.
     """
 
-    __slots__ = ("rows", "slots", "tuples")
+    __slots__ = ("_rows", "slots", "tuples")
 
     def __init__(self, slots: list[Slot], rows: list[tuple[Any, ...]], structure: _structure.Structure = None) -> None:
-        self.slots, self.rows = slots, rows
+        self.slots, self._rows = slots, rows
         self.tuples: list[Any] = rows if structure is None else [_structure.assemble(structure, row) for row in rows]
 
     def __repr__(self) -> str:
-        first = self.rows[:MOST_ROWS]
+        first = self._rows[:MOST_ROWS]
         label = ["", "", *map(str, range(len(first)))]
         columns = [
             [cut(column_name(i, slot)), cut(describe(slot)), *(cut(describe_value(row[i], slot)) for row in first)]
