@@ -45,7 +45,7 @@ _CPU_STEP_NS = 2_000_000  # CPU time that counts as progress, in nanoseconds
 def register_thread() -> None:
     """Register the calling thread. Every thread that uses a queue calls this first."""
     if threading.get_ident() != threading.main_thread().ident:  # the main thread is not joined
-        _install()
+        install()
     thread = threading._active.get(threading.get_ident())  # type: ignore[attr-defined]
     if thread is not None and thread.daemon:
         daemon_threads.add(thread)
@@ -53,11 +53,12 @@ def register_thread() -> None:
 
 def watch(queue: _native.Queue) -> None:
     """Register a queue, which is shut down at exit if threads are stuck."""
-    _install()
+    install()
     queues.add(queue)
 
 
-def _install() -> None:
+def install() -> None:
+    """Register the hook for the exit. Call it before the first thread: a fork during its imports breaks `logging`."""
     global _installed
     if _installed or os.getpid() != _pid:
         return

@@ -158,6 +158,7 @@ class _PythonFormat:
 
     def start(self, target: Callable[..., None], name: str, *args: Any) -> None:
         thread = threading.Thread(target=target, args=args, name=name, daemon=True)
+        _exit.install()
         _exit.daemon_threads.add(thread)
         thread.start()
 
