@@ -131,16 +131,16 @@ type bench struct {
 
 func newBench(t *testing.T, ringCells, bytes uint64) *bench {
 	t.Helper()
-	b := newBenchWithoutForwarder(t, ringCells, bytes)
+	b := newBenchWithoutForwarder(t, Options{Slots: slots, RingCells: ringCells, CellBytes: bytes})
 	b.ring.start()
 	return b
 }
 
 // newBenchWithoutForwarder makes a bench whose ring the test starts itself.
-func newBenchWithoutForwarder(t *testing.T, ringCells, bytes uint64) *bench {
+func newBenchWithoutForwarder(t *testing.T, options Options) *bench {
 	t.Helper()
 	var holder pyfeed.PyArrayFeedQueueHolder
-	q, r, err := newRing(Options{Slots: slots, RingCells: ringCells, CellBytes: bytes}, holder.InitOnce)
+	q, r, err := newRing(options, holder.InitOnce)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -370,7 +370,7 @@ func TestACellOfTheNextPassIsNotTakenForAStaleOne(t *testing.T) {
 // Workers may push before the forwarder has begun their pass. With a single cell, a consumer that holds a tuple while
 // it asks for the next gets a copy, as in any pass.
 func TestTheOnlyCellIsPushedBeforeTheForwarderBegins(t *testing.T) {
-	b := newBenchWithoutForwarder(t, 1, 4096)
+	b := newBenchWithoutForwarder(t, Options{Slots: slots, RingCells: 1, CellBytes: 4096})
 	if _, _, err := b.queue.Reopen(); err != nil {
 		t.Fatal(err)
 	}

@@ -22,13 +22,9 @@ type taskBench struct {
 
 func newTaskBench(t *testing.T, tasks int) *taskBench {
 	t.Helper()
-	var holder pyfeed.PyArrayFeedQueueHolder
-	q, r, err := newRing(Options{Slots: slots, RingCells: 4, CellBytes: 4096, Tasks: TaskOptions{Count: tasks, Slots: 1, Bytes: 4096}}, holder.InitOnce)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := &taskBench{bench: &bench{t, q, r}, freed: make(chan struct{}, 100)}
-	r.HandleTasks(TaskEvents{
+	options := Options{Slots: slots, RingCells: 4, CellBytes: 4096, Tasks: TaskOptions{Count: tasks, Slots: 1, Bytes: 4096}}
+	b := &taskBench{bench: newBenchWithoutForwarder(t, options), freed: make(chan struct{}, 100)}
+	b.ring.HandleTasks(TaskEvents{
 		Freed: func() { b.freed <- struct{}{} },
 		Failed: func(f TaskFailure) {
 			b.mu.Lock()
@@ -36,14 +32,7 @@ func newTaskBench(t *testing.T, tasks int) *taskBench {
 			b.failures = append(b.failures, f)
 		},
 	})
-	r.start()
-	t.Cleanup(func() {
-		holder.Drop()
-		q.Drop()
-		for r.references.Load() != 0 { // the forwarder notices the shutdown and drops its reference
-			time.Sleep(time.Millisecond)
-		}
-	})
+	b.ring.start()
 	return b
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Self
@@ -12,7 +13,7 @@ from ._reader import Reader
 from .errors import InvalidArgument, StateError
 
 
-class Loader:
+class Loader(ABC):
     """Iterates over a reader for a framework. A subclass converts the tuples, in `_convert`."""
 
     def __init__(self, reader: Reader) -> None:
@@ -35,8 +36,9 @@ class Loader:
         finally:
             del source  # the traceback of an exception refers to this frame, and would keep the reader's loop active
 
+    @abstractmethod
     def _convert(self, source: Iterator[Any]) -> Iterator[Any]:
-        raise NotImplementedError
+        """Yield the tuples of a loop over the reader as the framework wants them."""
 
     def _begin_loop(self) -> Iterator[Any]:
         if self._first is None:

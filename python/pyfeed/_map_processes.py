@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
 # The memory of a tuple whose size is not known. Only pages that are written take memory.
 _UNKNOWN_BYTES = 64 << 20
-# Tuples that are posted or that workers have are half of the capacity. So the library posts several at a time, when
-# results were delivered, instead of one for each result.
-_TASKS_OF_CAPACITY = 0.5
 _MOST_TASKS = 4096  # maxTasks in pyfeed/shared/tasks.go
 
 
@@ -68,8 +65,9 @@ class MapProcesses(MapWork):
         specs = tuple((s.dtype, s.shape, s.lod_levels, s.name) for s in slots)
         ticket = ("int64", (), 0, "")
         tasks = (
-            # Each worker may keep the arguments of one call, and so its task.
-            min(max(round(_TASKS_OF_CAPACITY * capacity), num_workers + 1), _MOST_TASKS),
+            # Half of the capacity, so that the library posts several tuples when results were delivered, instead of one
+            # for each result. Each worker may keep the arguments of one call, and so its task.
+            min(max(capacity // 2, num_workers + 1), _MOST_TASKS),
             len(below),
             self._size_of((s.dtype, s.shape, s.lod_levels, s.name) for s in below),
         )

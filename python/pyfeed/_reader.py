@@ -75,7 +75,7 @@ class Reader(_native.Reader):
 
     name: str
     scope: Scope
-    _upstream: object  # what the reader reads from, which must live as long as the reader: readers, a queue, a MapTask
+    _upstream: object  # what the reader reads from, which must live as long as the reader: readers, a queue, a MapWork
     _finalizer: weakref.finalize[[Scope, str], Reader] | None  # erases the variable when the reader is gone
     _threads: int = 0  # Python threads that work for the reader
     _processes: int = 0  # worker processes of map

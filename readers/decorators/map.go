@@ -53,7 +53,7 @@ type mapReader struct {
 	progress    anchor.Log[mapProgress]
 	skips       skipLedger
 	traceLane   trace.Lane
-	onReset     func(closed bool) // called when all tickets have become invalid; nil: not set
+	onReset     func(closed bool) // see MapWorkers.OnReset; nil: not set
 }
 
 // passPart is a pass of a multi_pass reader below: its index, and how many tuples of this reader's pass came before it.

@@ -57,8 +57,8 @@ func (w *MapWorkers) FirstTicket() uint64 {
 	return w.reader.start
 }
 
-// OnReset sets a function that is called when a reset or the end of the reader (closed) has made all tickets invalid. It
-// must not block or call the reader.
+// OnReset sets a function that is called when a reset has made all tickets invalid, or when the end of the reader (closed)
+// will: then the tickets may still be open for a moment. It must not block or call the reader.
 func (w *MapWorkers) OnReset(f func(closed bool)) {
 	w.reader.mu.Lock()
 	defer w.reader.mu.Unlock()

@@ -1049,6 +1049,22 @@ except KeyboardInterrupt:
     assert (out, err) == (["timeout", "interrupted"], "")
 
 
+def test_the_thread_of_a_format_does_not_import_what_the_exit_needs() -> None:
+    """A fork during this import would break the locks of `logging`, which Python reports on standard error."""
+    assert run(
+        """
+begin = threading.Thread.start
+def start_thread(thread):
+    say(thread.name, "concurrent.futures.thread" in sys.modules)
+    begin(thread)
+threading.Thread.start = start_thread
+@pyfeed.formats.register_format("mine")
+def mine(file):
+    yield (file,)
+"""
+    ) == ["pyfeed-format-mine True"]
+
+
 @pytest.mark.parametrize("n", [1, None])
 def test_the_end_while_a_format_is_being_read(n: int | None) -> None:
     out, err = ends_within_a_second(
