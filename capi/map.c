@@ -35,6 +35,27 @@ pf_status pf_map_workers_complete(pf_handle workers, uint64_t ticket, const pf_t
     return pfgo_map_workers_complete(workers, ticket, call.loan, err);
 }
 
+pf_status pf_map_workers_reserve(pf_handle workers, const pf_tensor *tensors, uint32_t num_tensors,
+                                 pf_tuple *out, pf_error *err) {
+    ZERO_STRUCT(out);
+    CHECK_ALIVE(err);
+    REQUIRE_STRUCT(out, err);
+    REQUIRE_TENSORS(tensors, num_tensors, 0, err);
+    return pfgo_map_workers_reserve(workers, (pf_tensor *)tensors, num_tensors, out, err);
+}
+
+pf_status pf_map_workers_commit(pf_handle workers, uint64_t ticket, pf_tuple *reservation, pf_error *err) {
+    CHECK_ALIVE(err);
+    REQUIRE_STRUCT(reservation, err);
+    pf_status status = pfgo_map_workers_commit(workers, ticket, reservation->loan, err);
+    if (status == PF_OK) {
+        reservation->num_slots = 0;
+        reservation->slots = NULL;
+        reservation->loan = 0;
+    }
+    return status;
+}
+
 pf_status pf_map_workers_fail(pf_handle workers, uint64_t ticket, const pf_failure *failure, pf_error *err) {
     CHECK_ALIVE(err);
     REQUIRE_STRUCT(failure, err);

@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/memory"
 	"github.com/pyfeed/pyfeed/pyfeed/trace"
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 	"github.com/pyfeed/pyfeed/readers"
@@ -97,6 +98,51 @@ func pfgo_map_workers_complete(h C.pf_handle, ticket, loan C.uint64_t, err *C.pf
 		return setError(e, err)
 	}
 	return setError(w.Give(uint64(ticket), l.tuple), err)
+}
+
+//export pfgo_map_workers_reserve
+func pfgo_map_workers_reserve(h C.pf_handle, tensors *C.pf_tensor, n C.uint32_t, out *C.pf_tuple, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	w, e := lookup[*decorators.MapWorkers](h)
+	if e != nil {
+		return setError(e, err)
+	}
+	t, e := parseTensors(tensors, n, false)
+	if e != nil {
+		return setError(e, err)
+	}
+	if e = w.Allocate(t); e != nil {
+		t.Release()
+		return setError(e, err)
+	}
+	id, slots, e := lendToWrite(&writeLoan{loan: loan{tuple: t}, faults: memory.RearmFaults()})
+	if e == nil {
+		out.num_slots = C.uint32_t(len(t.Slots))
+		out.slots = slots
+		out.loan = C.uint64_t(id)
+	}
+	return setError(e, err)
+}
+
+//export pfgo_map_workers_commit
+func pfgo_map_workers_commit(h C.pf_handle, ticket, id C.uint64_t, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	w, e := lookup[*decorators.MapWorkers](h)
+	if e != nil {
+		return setError(e, err)
+	}
+	lent, e := findLoan("commit", id)
+	if e == nil {
+		e = w.Check(lent.tuple) // it may have been reserved for another reader
+	}
+	if e != nil {
+		return setError(e, err)
+	}
+	l, e := takeReservation(uint64(id), false)
+	if e == nil {
+		e = w.Give(uint64(ticket), l.tuple)
+	}
+	return setError(e, err)
 }
 
 //export pfgo_map_workers_fail

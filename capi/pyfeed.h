@@ -723,6 +723,14 @@ PF_API pf_status pf_shared_queue_report_exit(pf_handle queue, int64_t pid, int32
  *                              state of any rank can be loaded by all ranks, with any world
  * create_random_data_generator slots; low (0); high (1); seed (0); count (-1): instances a pass; -1: without
  *                              end. Random numbers from low to below high; of integers, high is included
+ * create_range_reader          count; shuffle (the numbers are in order): a seed, by which they come in another
+ *                              order in each pass; virtual_shards (the numbers are not divided): how many equal
+ *                              parts the numbers are divided into, the same for all processes of a job; rank
+ *                              (0): the process among world, with virtual_shards: it reads the parts rank,
+ *                              rank+world, …, one number of each in turn; world (1): the number of processes,
+ *                              which divides virtual_shards; even ("drop"): drop, repeat or pad: how all parts
+ *                              get the same number of tuples if virtual_shards does not divide count; pad adds
+ *                              the number -1. The numbers from 0 to below count, as int64 without dimensions
  *
  * slots is a list of {"name": "", "dtype": "float32", "dims": [-1, 3], "lod_levels": 0}. \since 0.1 */
 PF_API pf_status pf_reader_create(pf_handle scope, const char *op, const char *out, const char *const *ins,
@@ -794,6 +802,17 @@ PF_API pf_status pf_map_workers_next(pf_handle workers, const pf_wait *wait, pf_
  * \since 0.1 */
 PF_API pf_status pf_map_workers_complete(pf_handle workers, uint64_t ticket, const pf_tensor *tensors,
                                          uint32_t num_tensors, pf_error *err);
+/** Makes room for a result in memory of the library, for the caller to write in place. Only dtype, rank, dims and lod of
+ * each tensor are read. If they do not fit the slots of the reader, they are refused. The caller then calls
+ * pf_map_workers_commit, or pf_tuple_release to drop the tuple. Never blocks. \since 0.1 */
+PF_API pf_status pf_map_workers_reserve(pf_handle workers, const pf_tensor *tensors, uint32_t num_tensors,
+                                        pf_tuple *out, pf_error *err);
+/** Gives a tuple of pf_map_workers_reserve as the result for a ticket, and zeroes the struct, except its size. A ticket
+ * from before a reset is ignored: PF_OK. After an error the struct is unchanged, the ticket is open, and the caller
+ * releases the tuple: PF_STATE if it is no reservation for a result, PF_CORRUPT if a mapped file lost bytes while the
+ * tuple was written. Never blocks. \since 0.1 */
+PF_API pf_status pf_map_workers_commit(pf_handle workers, uint64_t ticket, pf_tuple *reservation,
+                                       pf_error *err);
 /** Reports that a ticket has no result: the consumer gets PF_FAILED in place of it. The message begins with the number
  * of the tuple in the pass. It also names the file and the record that the tuple comes from, or the first record of a
  * batch; err->file and record have them too. Never blocks. \since 0.1 */

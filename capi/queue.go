@@ -232,16 +232,17 @@ func pfgo_queue_reserve(h C.pf_handle, tensors *C.pf_tensor, n C.uint32_t, call 
 //export pfgo_queue_commit
 func pfgo_queue_commit(id C.uint64_t, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
-	l, e := takeReservation(uint64(id))
+	l, e := takeReservation(uint64(id), true)
 	if e == nil {
 		e = l.reservation.Commit(l.tuple)
 	}
 	return setError(e, err)
 }
 
-// takeReservation ends the loan of a tuple that C has written, and returns its reservation. If the tuple was written in
-// place and may lack bytes of a mapped file, it stays on loan: the caller of the library releases it.
-func takeReservation(id uint64) (l writeLoan, err error) {
+// takeReservation ends the loan of a tuple that C has written, and returns it: one with a reservation of a queue, or one
+// for the result of a map. If the tuple was written in place and may lack bytes of a mapped file, it stays on loan: the
+// caller of the library releases it.
+func takeReservation(id uint64, ofQueue bool) (l writeLoan, err error) {
 	if id&writeBit == 0 {
 		if _, exists := loans.get(id); exists {
 			return l, pyfeed.Errorf(pyfeed.State, "commit: expected a reservation, found a tuple that was popped")
@@ -254,9 +255,13 @@ func takeReservation(id uint64) (l writeLoan, err error) {
 		writeLoans.mu.Unlock()
 		return l, reservationEnded()
 	}
-	if !row.value.reservation.Held() {
+	if row.value.reservation.Held() != ofQueue {
 		writeLoans.mu.Unlock()
-		return l, pyfeed.Errorf(pyfeed.State, "commit: expected a reservation, found a tuple that is for no queue")
+		expected, found := "the result of a map", "one of a queue"
+		if ofQueue {
+			expected, found = found, expected
+		}
+		return l, pyfeed.Errorf(pyfeed.State, "commit: expected a reservation for %s, found one for %s", expected, found)
 	}
 	err = row.value.truncation() // before the loan ends: until then C's tensors exist
 	if err != nil && row.value.tensors == nil {

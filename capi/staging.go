@@ -39,7 +39,7 @@ func pfgo_staging_put(h C.pf_handle, tensors *C.pf_tensor, n C.uint32_t, call *C
 //export pfgo_staging_commit
 func pfgo_staging_commit(h C.pf_handle, id C.uint64_t, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
-	l, e := takeReservation(uint64(id))
+	l, e := takeReservation(uint64(id), true)
 	if e != nil {
 		return setError(e, err)
 	}

@@ -14,14 +14,14 @@ func TestOnlyReservationsAreCommitted(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := writeLoans.put(writeLoan{loan: loan{tuple: pyfeed.NewTuple(0), view: view}}) | writeBit
-	if _, err := takeReservation(id); err == nil || !strings.Contains(err.Error(), "found a tuple that is for no queue") {
+	if _, err := takeReservation(id, true); err == nil || !strings.Contains(err.Error(), "found one for the result of a map") {
 		t.Errorf("expected a refusal, found %v", err)
 	}
 	if n := writeLoans.len(); n != 1 {
 		t.Errorf("expected 1 tuple on loan, found %d", n)
 	}
 	releaseLoan(id)
-	if _, err := takeReservation(id); err == nil || !strings.Contains(err.Error(), "released already") {
+	if _, err := takeReservation(id, true); err == nil || !strings.Contains(err.Error(), "released already") {
 		t.Errorf("expected a refusal, found %v", err)
 	}
 	if n := writeLoans.len(); n != 0 {

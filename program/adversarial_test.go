@@ -481,7 +481,7 @@ func FuzzProgram(f *testing.F) {
 // The list of operators is the one in the documentation.
 func TestOperatorsAreThese(t *testing.T) {
 	want := []string{"assign", "call", "create_batch_reader", "create_double_buffer_reader", "create_file_reader", "create_map_reader",
-		"create_multi_pass_reader", "create_py_array_reader", "create_random_data_generator", "create_shard_reader", "create_shuffle_reader",
+		"create_multi_pass_reader", "create_py_array_reader", "create_random_data_generator", "create_range_reader", "create_shard_reader", "create_shuffle_reader",
 		"create_split_batches_reader", "create_zip_reader", "equal", "fill_constant", "greater_equal", "greater_than", "has_next", "if_else", "increment", "less_equal", "less_than", "load_reader",
 		"logical_and", "logical_not", "logical_or", "not_equal", "open_files", "print", "read", "reset", "save_reader", "stage", "unstage", "while"}
 	if got := operatorNames(); !slices.Equal(got, want) {

@@ -24,9 +24,18 @@ type Sharded interface {
 	VirtualShards() VirtualShards
 }
 
-// Check returns an error if the numbers are not valid.
-func (v VirtualShards) Check() error {
+// Undivided returns the virtual shards of a process that reads all records.
+func Undivided(records int64) VirtualShards {
+	return VirtualShards{Total: 1, World: 1, Records: records, Even: EvenDrop}
+}
+
+// Check returns an error of the operator op if its attributes, which these are, are not valid.
+func (v VirtualShards) Check(op string) error {
 	switch {
+	case v.Total == 0 && (v.Rank != 0 || v.World > 1):
+		return pyfeed.Errorf(pyfeed.Invalid, "rank: expected 0 of world 1 without virtual_shards, found %d of world %d", v.Rank, v.World)
+	case v.Total == 0:
+		return nil
 	case v.Total < 1 || v.Total > MaxVirtualShards:
 		return pyfeed.Errorf(pyfeed.Invalid, "virtual_shards: expected 1 to %d, found %d", MaxVirtualShards, v.Total)
 	case v.World < 1 || v.Rank < 0 || v.Rank >= v.World:
@@ -35,7 +44,16 @@ func (v VirtualShards) Check() error {
 		return pyfeed.Errorf(pyfeed.Invalid, "world: expected a number that divides virtual_shards %d, found %d: give virtual_shards %d "+
 			"in all processes, from the beginning of the job", v.Total, v.World, v.Total/gcd(v.Total, v.World)*v.World)
 	}
-	return nil
+	return CheckEven(op, v.Even)
+}
+
+// CheckRecords returns an error if there are so few records that each process would get none.
+func (v VirtualShards) CheckRecords() error {
+	if v.Length() > 0 || v.Records == 0 {
+		return nil
+	}
+	return pyfeed.Errorf(pyfeed.Invalid, "virtual_shards: expected at most the number of records, %d, found %d: "+
+		"give fewer, or even=\"repeat\" or \"pad\"", v.Records, v.Total)
 }
 
 func gcd(a, b int) int {
@@ -54,6 +72,34 @@ func (v VirtualShards) Own() int { return v.Total / v.World }
 
 // Shard returns the number of the process's i-th virtual shard.
 func (v VirtualShards) Shard(i int) int { return v.Rank + i*v.World }
+
+// Length returns the number of tuples that the process reads in a pass.
+func (v VirtualShards) Length() int64 {
+	total := int64(v.Total)
+	length := v.Records / total
+	if v.Records%total > 0 && v.Even != EvenDrop {
+		length++
+	}
+	return length * int64(v.Own())
+}
+
+// RecordsOf returns how many records a virtual shard has: some have one more than others.
+func (v VirtualShards) RecordsOf(shard int64) int64 {
+	n := v.Records / int64(v.Total)
+	if shard < v.Records%int64(v.Total) {
+		n++
+	}
+	return n
+}
+
+// Fill returns what takes the place of the record that a virtual shard has less than others: its last one or, if it has
+// none, the first one of another shard. EvenPad takes zeros like that record.
+func (v VirtualShards) Fill(shard int64) (ofShard, k int64) {
+	if n := v.RecordsOf(shard); n > 0 {
+		return shard, n - 1
+	}
+	return shard % v.Records, 0
+}
 
 // OfJob returns the number in the job of the process's i-th tuple; if tuples are batches, a number that no other process
 // has.

@@ -394,6 +394,13 @@ inline Var random_data(const std::vector<SlotSpec> &slots, const RandomOptions &
     return detail::append_reader("random_data", "create_random_data_generator", {}, attributes.json(), name,
                                  where);
 }
+// A reader of numbers. See pyfeed::create_range_reader.
+inline Var range(int64_t count, const RangeOptions &options = {}, const std::string &name = {},
+                 Where where = Where::here()) {
+    detail::Attributes attributes = options.attributes();
+    attributes.set("count", count);
+    return detail::append_reader("range", "create_range_reader", {}, attributes.json(), name, where);
+}
 // Readers of the tuples of another reader. See the methods of pyfeed::Reader.
 inline Var shuffle(const Var &reader, uint64_t buffer_size, uint64_t seed = 0, const std::string &name = {},
                    Where where = Where::here()) {

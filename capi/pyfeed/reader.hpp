@@ -79,6 +79,22 @@ public:
     RandomOptions &count(int64_t instances) { return set("count", instances); }
 };
 
+// The options of create_range_reader. pyfeed.h has the defaults.
+class RangeOptions : public detail::Options<RangeOptions> {
+public:
+    // A seed, 0 or more: in each pass, the numbers come in another order, which depends on the seed and the pass only.
+    RangeOptions &shuffle(int64_t seed) { return set("shuffle", seed); }
+    // The number of equal parts that the numbers are divided into, the same in all processes of a job: a number that
+    // every number of processes divides. Each process gets the numbers of its own parts.
+    RangeOptions &virtual_shards(int parts) { return set("virtual_shards", parts); }
+    // This process, from 0, and the number of processes, of which virtual_shards is a multiple.
+    RangeOptions &rank(int rank) { return set("rank", rank); }
+    RangeOptions &world(int processes) { return set("world", processes); }
+    // How all parts get the same number of tuples if virtual_shards does not divide the count: "drop", "repeat" or
+    // "pad", which adds the number -1.
+    RangeOptions &even(const std::string &what) { return set("even", what); }
+};
+
 // The options of Reader::map. pyfeed.h has the defaults.
 class MapOptions : public detail::Options<MapOptions> {
 public:
@@ -353,6 +369,14 @@ inline Reader create_random_data_generator(const Scope &scope, const std::string
     detail::Attributes attributes = options.attributes();
     return create_reader(scope, "create_random_data_generator", out, {},
                          attributes.set("slots", slots).json());
+}
+
+// Puts a reader into the variable `out` of the numbers from 0 to below count, as int64 without dimensions. Above it,
+// batch and map read the samples of a dataset by their numbers.
+inline Reader create_range_reader(const Scope &scope, const std::string &out, int64_t count,
+                                  const RangeOptions &options = {}) {
+    detail::Attributes attributes = options.attributes();
+    return create_reader(scope, "create_range_reader", out, {}, attributes.set("count", count).json());
 }
 
 inline Reader Reader::derive(const char *kind, const detail::Attributes &attributes, const std::string &out,

@@ -34,13 +34,19 @@ func indexed() map[string]map[string]any {
 // openIndexed opens files in a scope of its own.
 func openIndexed(t *testing.T, attributes map[string]any) (*readers.ReaderHolder, error) {
 	t.Helper()
+	return makeReader(t, "open_files", attributes)
+}
+
+// makeReader runs an operator that reads no other reader.
+func makeReader(t *testing.T, op string, attributes map[string]any) (*readers.ReaderHolder, error) {
+	t.Helper()
 	encoded, err := json.Marshal(attributes)
 	if err != nil {
 		t.Fatal(err)
 	}
 	scope := pyfeed.NewScope(nil)
 	defer scope.Drop()
-	if err := ops.Create(scope, "open_files", "r", nil, encoded); err != nil {
+	if err := ops.Create(scope, op, "r", nil, encoded); err != nil {
 		return nil, err
 	}
 	h, err := readers.FindHolder(scope, "r")

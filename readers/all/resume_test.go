@@ -154,12 +154,14 @@ func TestChainsResumeAtEveryStep(t *testing.T) {
 	for seed := range chains {
 		random := rand.New(rand.NewPCG(uint64(seed), 0))
 		source := link{"open_files", map[string]any{"filenames": names, "interleave": 1 + random.IntN(5)}}
-		switch random.IntN(4) {
+		switch random.IntN(5) {
 		case 0:
 			source.attributes["shuffle_files"] = seed
 		case 1:
 			source = link{"create_random_data_generator", map[string]any{"slots": []any{map[string]any{"dtype": "int64", "dims": []int{1}}},
 				"high": 1000, "count": 100 + random.IntN(80), "seed": seed}}
+		case 2:
+			source = link{"create_range_reader", map[string]any{"count": 100 + random.IntN(80), "shuffle": seed}}
 		}
 		links := []link{source}
 		for range random.IntN(5) {

@@ -30,6 +30,7 @@ var savedChains = map[string]struct {
 	"raw":      {20, []link{{"open_files", map[string]any{"filenames": "*.raw", "slots": []any{map[string]any{"dtype": "int64", "dims": []int{1}}}}}}},
 	"one file": {7, []link{{"create_file_reader", map[string]any{"filenames": "0.recordio"}}}},
 	"random":   {20, []link{{"create_random_data_generator", map[string]any{"slots": []any{map[string]any{"dtype": "int64", "dims": []int{1}}}, "high": 1000, "count": 50, "seed": 7}}}},
+	"range":    {70, []link{{"create_range_reader", map[string]any{"count": 50, "shuffle": 7, "virtual_shards": 12, "rank": 1, "world": 2}}}},
 	"all decorators": {9, []link{
 		{"open_files", map[string]any{"filenames": "*.recordio", "interleave": 2, "shuffle_files": 3}},
 		{"create_shard_reader", map[string]any{"rank": 1, "world": 2}},

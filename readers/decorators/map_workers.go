@@ -71,7 +71,7 @@ func (w *MapWorkers) OnReset(f func(closed bool)) {
 // Give passes the result for a ticket to the reader, which owns it from then on. If Give returns an error, the caller
 // still owns the tuple and the ticket stays open. For a ticket of a pass that was reset, the result is dropped.
 func (w *MapWorkers) Give(ticket uint64, t *pyfeed.Tuple) error {
-	if err := w.reader.spec.Check(t); err != nil {
+	if err := w.Check(t); err != nil {
 		return err
 	}
 	w.reader.resolve(ticket, result{tuple: t})
@@ -106,9 +106,12 @@ func (w *MapWorkers) Position(ticket uint64) (readers.Position, error) {
 	return p, nil
 }
 
+// Check returns an error if a tuple does not fit the slots of the results.
+func (w *MapWorkers) Check(t *pyfeed.Tuple) error { return w.reader.spec.Check(t) }
+
 // Allocate checks the dtypes and dims of a result and allocates its memory.
 func (w *MapWorkers) Allocate(t *pyfeed.Tuple) error {
-	if err := w.reader.spec.Check(t); err != nil {
+	if err := w.Check(t); err != nil {
 		return err
 	}
 	return t.Allocate(w.reader.pool.Load())

@@ -86,14 +86,13 @@ const (
 
 func newNumberedReader(c *catalog, set *fileSet, o *Options) (*numberedReader, error) {
 	r := &numberedReader{fileSet: set, seed: o.ShuffleRecords, seedOfFiles: o.ShuffleFiles, threads: o.NumThreads, parts: 1, unit: unitRecords,
-		division: division{catalog: c, shards: readers.VirtualShards{Total: 1, World: 1}, even: readers.EvenDrop}}
+		division: division{catalog: c, shards: readers.Undivided(c.count())}}
 	if o.VirtualShards > 0 {
-		r.divided, r.shards, r.even = true, o.shards(), readers.Even(o.Even)
-		r.shards.Records, r.shards.Even = c.count(), r.even
+		r.divided, r.shards = true, o.shards()
+		r.shards.Records = c.count()
 	}
-	if r.numOwn() == 0 && c.count() > 0 {
-		return nil, pyfeed.Errorf(pyfeed.Invalid, "virtual_shards: expected at most the number of records, %d, found %d: "+
-			"give fewer, or even=\"repeat\" or \"pad\"", c.count(), r.shards.Total)
+	if err := r.shards.CheckRecords(); err != nil {
+		return nil, err
 	}
 	own := r.shards.Own()
 	if r.seed == nil {
@@ -124,7 +123,7 @@ func (r *numberedReader) beginPass(pass uint64, begin int64) {
 }
 
 // numUnits returns the number of units from begin on.
-func (r *numberedReader) numUnits() int64 { return (r.numOwn() - r.begin + r.unit - 1) / r.unit }
+func (r *numberedReader) numUnits() int64 { return (r.shards.Length() - r.begin + r.unit - 1) / r.unit }
 
 func (r *numberedReader) start() {
 	r.started = true
@@ -198,7 +197,7 @@ func (r *numberedReader) run(w *worker) {
 // bounds returns the numbers in the pass of the first tuple of a unit, and of the one behind its last.
 func (r *numberedReader) bounds(number int64) (from, until int64) {
 	from = r.begin + number*r.unit
-	return from, min(from+r.unit, r.numOwn())
+	return from, min(from+r.unit, r.shards.Length())
 }
 
 // beginUnit is called before a part of a unit is read.
@@ -349,7 +348,7 @@ func (r *numberedReader) Identity() (string, []state.Option) {
 		}
 	}
 	if shards := r.VirtualShards(); shards.Total > 0 {
-		options = append(options, state.Option{Name: "virtual_shards", Value: shards.Total}, state.Option{Name: "even", Value: string(r.even)})
+		options = append(options, state.Option{Name: "virtual_shards", Value: shards.Total}, state.Option{Name: "even", Value: string(r.shards.Even)})
 	}
 	slices.SortFunc(options, func(a, b state.Option) int { return strings.Compare(a.Name, b.Name) })
 	kind := "open_files"
@@ -382,7 +381,7 @@ func (r *numberedReader) Restore(p readers.Position, _ *readers.Restorer) (int64
 }
 
 // Length implements readers.Sized.
-func (r *numberedReader) Length() int64 { return r.numOwn() }
+func (r *numberedReader) Length() int64 { return r.shards.Length() }
 
 // At implements readers.RandomAccess.
 func (r *numberedReader) At(i int64) (*pyfeed.Tuple, error) {
@@ -405,7 +404,7 @@ func (r *numberedReader) Describe(s *readers.Stats) {
 	s.Extra = map[string]any{"files": len(r.refs), "formats": record.TagsOf(r.refs), "num_threads": r.threads, "records": r.count()}
 	if shards := r.VirtualShards(); shards.Total > 0 {
 		s.Extra["virtual_shards"], s.Extra["rank"], s.Extra["world"] = shards.Total, shards.Rank, shards.World
-		s.Extra["even"] = string(r.even)
+		s.Extra["even"] = string(r.shards.Even)
 	}
 	r.fileSet.describe(s)
 	s.Extra["corrupt"] = s.Extra["corrupt"].(int64) + r.damaged

@@ -63,26 +63,18 @@ func (o *Options) indexed() bool {
 
 // shards returns the virtual shards of the options.
 func (o *Options) shards() readers.VirtualShards {
-	return readers.VirtualShards{Total: o.VirtualShards, Rank: o.Rank, World: o.World}
+	return readers.VirtualShards{Total: o.VirtualShards, Rank: o.Rank, World: o.World, Even: readers.Even(o.Even)}
 }
 
 // checkIndex returns an error if the options do not fit to an index.
 func (o *Options) checkIndex() error {
 	switch {
-	case o.VirtualShards == 0 && (o.Rank != 0 || o.World > 1):
-		return pyfeed.Errorf(pyfeed.Invalid, "rank: expected 0 of world 1 without virtual_shards, found %d of world %d", o.Rank, o.World)
 	case o.ShuffleRecords == nil && o.VirtualShards == 0:
-		return nil
+		return o.shards().Check("open_files")
 	case o.ShuffleRecords != nil && o.ShuffleFiles != nil:
 		return pyfeed.Errorf(pyfeed.Invalid, "shuffle_files: expected none with shuffle_records, which permutes the records of all files, found %d", *o.ShuffleFiles)
 	case o.VerifyFirst:
 		return pyfeed.Errorf(pyfeed.Invalid, "verify_first: expected false with shuffle_records and virtual_shards, found true: no process reads whole files")
 	}
-	if o.VirtualShards == 0 {
-		return nil
-	}
-	if err := o.shards().Check(); err != nil {
-		return err
-	}
-	return readers.CheckEven("open_files", readers.Even(o.Even))
+	return o.shards().Check("open_files")
 }

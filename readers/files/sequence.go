@@ -12,17 +12,6 @@ import (
 type division struct {
 	*catalog
 	shards readers.VirtualShards // one shard of one process if the records are not divided
-	even   readers.Even
-}
-
-// numOwn returns the number of tuples that the process reads in a pass.
-func (d *division) numOwn() int64 {
-	total := int64(d.shards.Total)
-	length := d.count() / total
-	if d.count()%total > 0 && d.even != readers.EvenDrop {
-		length++
-	}
-	return length * int64(d.shards.Own())
 }
 
 // sequence says which records a process reads in a pass, and in which order. It computes each number and stores none.
@@ -66,28 +55,22 @@ type places struct {
 	zeros bool // it is one place, and a tuple of zeros like its record is taken
 }
 
-// placesOf returns the places of a virtual shard from its k-th on, at most limit. Some shards have one record more than others.
-// With EvenDrop, such a shard leaves out one record. With EvenRepeat, each other shard takes its last record again; with
-// EvenPad, zeros like that record. A shard without records takes a record of another shard for this.
+// placesOf returns the places of a virtual shard from its k-th on, at most limit. With EvenDrop, a shard that has one
+// record more than others leaves out one. Otherwise, the others take Fill.
 func (s *sequence) placesOf(shard, k, limit int64) places {
 	total := int64(s.shards.Total)
 	whole, left := s.count()/total, s.count()%total
-	length := whole
-	if shard < left {
-		length++
-	}
+	length := s.shards.RecordsOf(shard)
 	p := places{count: min(limit, length-k)}
 	if p.count <= 0 {
-		p.count, p.zeros = 1, s.even == readers.EvenPad
-		if k = length - 1; length == 0 {
-			shard, k = shard%left, 0
-		}
+		p.count, p.zeros = 1, s.shards.Even == readers.EvenPad
+		shard, k = s.shards.Fill(shard)
 	}
 	if s.permuted != nil {
 		p.first, p.count = k*total+shard, 1
 		return p
 	}
-	if shard < left && s.even == readers.EvenDrop {
+	if shard < left && s.shards.Even == readers.EvenDrop {
 		// Another record in each pass, the last one first, so that none is always left out.
 		switch leftOut := whole - int64(s.pass%uint64(length)); {
 		case k >= leftOut:

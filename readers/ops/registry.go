@@ -30,6 +30,7 @@ var operators = index(
 	shard.operator(),
 	splitBatches.operator(),
 	randomData.operator(),
+	numbers.operator(),
 )
 
 type registry struct {

@@ -126,7 +126,7 @@ func spaced(text []byte) []byte {
 // An attribute without a default has to be given; all others may be left out.
 func TestAttributesWithoutADefaultHaveToBeGiven(t *testing.T) {
 	given := map[string]string{
-		"feeder_name": `"q"`, "filenames": `["x"]`, "batch_size": "1", "buffer_size": "1", "world": "1", "slots": `[{"dtype": "int64", "dims": []}]`,
+		"feeder_name": `"q"`, "filenames": `["x"]`, "batch_size": "1", "buffer_size": "1", "world": "1", "count": "1", "slots": `[{"dtype": "int64", "dims": []}]`,
 	}
 	for _, o := range ops.All() {
 		var must []string

@@ -133,6 +133,8 @@ void every_function(std::string &wrong, pf_handle scope, pf_handle var, pf_handl
     FORKED(pf_map_workers_create(reader, &handle, &err));
     FORKED(pf_map_workers_next(workers, nullptr, &tuple, &ticket, &err));
     FORKED(pf_map_workers_complete(workers, 0, &tensor, 1, &err));
+    FORKED(pf_map_workers_reserve(workers, &tensor, 1, &tuple, &err));
+    FORKED(pf_map_workers_commit(workers, 0, &tuple, &err));
     FORKED(pf_map_workers_fail(workers, 0, &failure, &err));
     FORKED(pf_map_workers_skip(workers, 0, &failure, &err));
     FORKED(pf_map_workers_position(workers, 0, &position, &index, &err));

@@ -138,6 +138,8 @@ TEST_F(Layers, ReadersGoToTheStartupProgram) {
     const layers::Var shard = layers::shard(random, 1, 3);
     const layers::Var zipped = layers::zip({passes, shard}, true);
     const layers::Var buffered = layers::double_buffer(zipped, {}, 4);
+    const layers::Var numbers =
+        layers::range(100, RangeOptions().shuffle(3).virtual_shards(12).rank(1).world(2).even("pad"));
     const layers::Var custom =
         layers::create_reader("create_batch_reader", random, {{"batch_size", 2}}, "custom");
     expect_startup(
@@ -157,10 +159,12 @@ TEST_F(Layers, ReadersGoToTheStartupProgram) {
         "0: create_zip_reader(layers.multi_pass_0, layers.shard_0) -> layers.zip_0 {\"strict\":true}\n"
         "0: create_double_buffer_reader(layers.zip_0) -> layers.double_buffer_0 "
         "{\"depth\":4,\"place\":{\"device\":0,\"kind\":0}}\n"
+        "0: create_range_reader() -> layers.range_0 {\"count\":100,\"even\":\"pad\",\"rank\":1,\"shuffle\":3,"
+        "\"virtual_shards\":12,\"world\":2}\n"
         "0: create_batch_reader(random) -> custom {\"batch_size\":2}\n");
     expect_main("");
     for (const layers::Var &reader :
-         {files, random, shuffled, batched, split, passes, shard, zipped, buffered, custom}) {
+         {files, random, shuffled, batched, split, passes, shard, zipped, buffered, numbers, custom}) {
         EXPECT_EQ("reader", reader.kind());
         EXPECT_TRUE(reader.persistable());
         EXPECT_TRUE(reader.program() == main);

@@ -401,6 +401,38 @@ TEST_F(MapTest, ACFunction) {
     EXPECT_LE(6, context.calls);
 }
 
+// A dataset that is read by the numbers of its samples goes on where its state was saved, in a job of another size too.
+TEST_F(Files, RecordsByNumber) {
+    const auto dataset = [&](const std::string &name, int rank, int world) {
+        return create_range_reader(
+                   scope, name, 100,
+                   RangeOptions().shuffle(5).virtual_shards(4).rank(rank).world(world).even("repeat"))
+            .map(
+                [](const Tuple &in, const Emit &emit) {
+                    const int64_t n = number(in) + 1000;
+                    emit({view(&n, {})});
+                },
+                2);
+    };
+    const Numbers job = rest(dataset("job", 0, 1));
+    ASSERT_EQ(100u, job.size());
+    Numbers sorted = job;
+    std::sort(sorted.begin(), sorted.end());
+    EXPECT_EQ(range(1000, 1100), sorted);
+    EXPECT_NE(sorted, job);
+    const Reader half = dataset("half", 1, 2);
+    EXPECT_EQ(50, std::stoi(member(half.stats(), "length")));
+    for (int i = 0; i < 8; i++) half.next();
+    const std::string state = half.state();
+    for (int rank = 0; rank < 4; rank++) {
+        const Reader quarter = dataset("quarter" + std::to_string(rank), rank, 4);
+        quarter.load_state(state);
+        Numbers expected;
+        for (size_t i = 16 + static_cast<size_t>(rank); i < job.size(); i += 4) expected.push_back(job[i]);
+        EXPECT_EQ(expected, rest(quarter));
+    }
+}
+
 // ---- By the program's own threads ----
 
 class WorkersTest : public Files {
@@ -467,6 +499,42 @@ TEST_F(WorkersTest, AResultThatIsRefusedLeavesTheTicketOpen) {
     EXPECT_STATUS(PF_SLOTS, pf_map_workers_complete(workers, ticket, &raw, 0, &err));
     EXPECT_STATUS(PF_OK, complete(ticket, 7));
     EXPECT_EQ(7, next_number(*reader));
+}
+
+// A result is written in place. A reservation of a queue is none for a result, and the other way round.
+TEST_F(WorkersTest, ReserveAndCommit) {
+    EXPECT_ERROR(Timeout, -1, reader->next(Wait::none()), "time");
+    EXPECT_EQ(0, next(&ticket));
+    const auto reserve = [&](DType dtype, std::vector<int64_t> dims, pf_tuple *out) {
+        pf_tensor raw = PF_TENSOR_INIT;
+        raw.dtype = static_cast<pf_dtype>(dtype);
+        raw.rank = static_cast<int32_t>(dims.size());
+        raw.dims = dims.data();
+        return pf_map_workers_reserve(workers, &raw, 1, out, &err);
+    };
+    pf_tuple dropped = PF_TUPLE_INIT, result = PF_TUPLE_INIT;
+    EXPECT_STATUS(PF_DTYPE, reserve(DType::float32, {1}, &result));
+    EXPECT_EQ(0, err.raw.slot);
+    EXPECT_STATUS(PF_SHAPE, reserve(DType::int64, {2}, &result));
+    EXPECT_EQ(0u, result.loan);
+    EXPECT_STATUS(PF_OK, reserve(DType::int64, {1}, &dropped));
+    EXPECT_STATUS(PF_STATE, pf_queue_commit(&dropped, &err));
+    pf_tuple_release(&dropped);
+    EXPECT_STATUS(PF_STATE, pf_map_workers_commit(workers, ticket, &dropped, &err));
+    EXPECT_STATUS(PF_STATE,
+                  pf_map_workers_commit(workers, ticket, &tuple, &err));  // it was taken, not reserved
+
+    EXPECT_STATUS(PF_OK, reserve(DType::int64, {1}, &result));
+    ASSERT_EQ(1u, result.num_slots);
+    *static_cast<int64_t *>(result.slots[0].data) = 42;
+    EXPECT_STATUS(PF_OK, pf_map_workers_commit(workers, ticket, &result, &err));
+    EXPECT_EQ(0u, result.loan);
+    EXPECT_EQ(0u, result.num_slots);
+    EXPECT_EQ(42, next_number(*reader));
+    EXPECT_STATUS(PF_OK, reserve(DType::int64, {1}, &result));
+    EXPECT_STATUS(PF_OK,
+                  pf_map_workers_commit(workers, ticket, &result, &err));  // discarded: it was delivered
+    EXPECT_EQ(0u, result.loan);
 }
 
 TEST_F(WorkersTest, Fail) {

@@ -121,6 +121,9 @@ TEST_F(Null, EveryFunction) {
     EXPECT_EQ(0u, ticket);
     REFUSED(pf_map_workers_next(r, nullptr, &tuple, nullptr, &err), "ticket");
     REFUSED(pf_map_workers_complete(r, 0, nullptr, 1, &err), "tensors");
+    REFUSED(pf_map_workers_reserve(r, nullptr, 1, &tuple, &err), "tensors");
+    REFUSED(pf_map_workers_reserve(r, nullptr, 0, nullptr, &err), "out");
+    REFUSED(pf_map_workers_commit(r, 0, nullptr, &err), "reservation");
     REFUSED(pf_map_workers_fail(r, 0, nullptr, &err), "failure");
     REFUSED(pf_map_workers_skip(r, 0, nullptr, &err), "failure");
     uint64_t place = 0;
