@@ -1,4 +1,4 @@
-"""Measures the loaders of `pyfeed.torch` beside PyTorch's DataLoader and others, with two workers.
+"""Measures `pyfeed.torch.DataLoader` and `pyfeed.from_dataset` beside PyTorch's DataLoader and others, with two workers.
 
     python benchmarks/torch_loader.py [--json FILE] [--runs 5] [--seconds 3] [--cases images,dicts] [--libraries all]
 
@@ -7,7 +7,7 @@ The environment needs torch, pillow and psutil, and for `--libraries all` SPDL, 
 makes a loader, takes eight batches that do not count, and then counts batches for `--seconds`. The consumer reads one
 element of each batch.
 
-PyTorch, pyfeed, SPDL (`get_pytorch_dataloader`) and MosaicML (`StreamingDataLoader`, which is PyTorch's loader with a
+PyTorch, pyfeed (`pyfeed.torch.DataLoader`), `from_dataset` (which delivers NumPy arrays), SPDL (`get_pytorch_dataloader`) and MosaicML (`StreamingDataLoader`, which is PyTorch's loader with a
 count of samples) get the same dataset and the same collate function. Grain's processes send NumPy arrays, so its
 samples are NumPy arrays, which it stacks. It keeps as many batches ahead as PyTorch, two for each worker.
 
@@ -19,7 +19,7 @@ Cases, in batches per second:
     pictures        JPEG files of 256 x 256 that PIL decodes, batch 32
 
 Other cases:
-    first batch     the time from the call of `iter` to the first batch, with spawn, for 10 MB of data, in seconds,
+    first batch     the time from before the loader is made to the first batch, with spawn, for 10 MB of data, in seconds,
                     in a new process that imports only the measured loader
     memory          the largest memory of the trainer and its forked workers (proportional set size) in ten epochs over
                     a list of ten million integers, in MiB
@@ -41,8 +41,18 @@ import numpy as np
 from harness import PEER, PYFEED, Results, options, selected
 
 CLASSES = {"pytorch": "torch.utils.data", "pyfeed": "pyfeed.torch", "mosaicml": "streaming"}
+# What makes a loader in the scripts, where `options` are those of DataLoader.
+LOADERS = {
+    "pytorch": "from torch.utils.data import DataLoader",
+    "pyfeed": "from pyfeed.torch import DataLoader",
+    "from_dataset": """
+from pyfeed import from_dataset
+def DataLoader(data, batch_size, num_workers, shuffle=False, multiprocessing_context="fork"):
+    return from_dataset(data, batch_size, num_workers=num_workers, method=multiprocessing_context)
+""",
+}
 NAMES = {"mosaicml": "StreamingDataLoader"}
-LIBRARIES = ("pytorch", "pyfeed", "spdl", "grain", "mosaicml")
+LIBRARIES = ("pytorch", "pyfeed", "from_dataset", "spdl", "grain", "mosaicml")
 WORKERS, AHEAD, WARM_UP = 2, 2, 8
 
 
@@ -153,6 +163,10 @@ def loader_of(name: str, library: str) -> Any:
         return batches.to_iter_dataset(grain.ReadOptions(0, 0)).mp_prefetch(
             grain.MultiprocessingOptions(WORKERS, per_worker_buffer_size=AHEAD)
         )
+    if library == "from_dataset":
+        from pyfeed import from_dataset
+
+        return from_dataset(Endless(make()), size, num_workers=WORKERS, method="fork", collate_fn=collate)
     if library == "spdl":
         from spdl.dataloader import get_pytorch_dataloader
 
@@ -172,6 +186,7 @@ def batches_per_second(name: str, seconds: float, library: str) -> float:
     while time.perf_counter() - began < seconds:
         batch = next(iterator)
         first = next(iter(batch.values())) if isinstance(batch, dict) else batch
+        first = first[0] if isinstance(first, tuple) else first
         first.reshape(-1)[0].item()
         count += 1
     return count / (time.perf_counter() - began)
@@ -179,9 +194,8 @@ def batches_per_second(name: str, seconds: float, library: str) -> float:
 
 FIRST_BATCH = """
 import sys, time
-from {module} import DataLoader
-from torch.utils.data import Dataset
-class Data(Dataset):
+{imports}
+class Data{bases}:
     def __init__(self):
         self.data = b"x" * 10_000_000
     def __len__(self):
@@ -189,16 +203,16 @@ class Data(Dataset):
     def __getitem__(self, i):
         return i
 if __name__ == "__main__":
-    loader = DataLoader(Data(), batch_size=8, num_workers=2, multiprocessing_context="spawn")
     began = time.perf_counter()
+    loader = DataLoader(Data(), batch_size=8, num_workers=2, multiprocessing_context="spawn")
     next(iter(loader))
     print(time.perf_counter() - began)
 """
 
 MEMORY = """
-import psutil, torch
-from {module} import DataLoader
-class Data(torch.utils.data.Dataset):
+import psutil
+{imports}
+class Data{bases}:
     def __init__(self):
         self.data = [i + 1000 for i in range(10_000_000)]
     def __len__(self):
@@ -222,7 +236,10 @@ def printed(script: str, library: str) -> float:
     """Run a script in a new process, and return the number that it prints."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "script.py")  # spawned processes import it
-        file.write_text(script.format(module=CLASSES[library]))
+        imports, bases = LOADERS[library], ""
+        if library != "from_dataset":
+            imports, bases = f"from torch.utils.data import Dataset\n{imports}", "(Dataset)"
+        file.write_text(script.format(imports=imports, bases=bases))
         done = subprocess.run([sys.executable, file], capture_output=True, text=True, check=True)
     return float(done.stdout)
 
@@ -232,7 +249,7 @@ def main() -> None:
     import torch
 
     torch.set_num_threads(1)
-    libraries = [library for library in LIBRARIES if selected(args.libraries, library, ("pytorch", "pyfeed"))]
+    libraries = [library for library in LIBRARIES if selected(args.libraries, library, ("pytorch", "pyfeed", "from_dataset"))]
     results = Results("torch_loader", args)
     cases: list[tuple[str, str, str, Callable[[str], float]]] = [
         (name, "batches/s", "higher", partial(batches_per_second, name, args.seconds)) for name in CASES
@@ -244,7 +261,7 @@ def main() -> None:
             continue
         if results.has(name):
             continue
-        compared = [x for x in libraries if name not in ("first batch", "memory") or x in ("pytorch", "pyfeed")]
+        compared = [x for x in libraries if name not in ("first batch", "memory") or x in LOADERS]
         values: dict[str, list[float]] = {library: [] for library in compared}
         for run in range(1 if name == "memory" else args.runs):
             for library in compared[:: 1 if run % 2 == 0 else -1]:
@@ -256,7 +273,7 @@ def main() -> None:
                 "better": better,
                 "parameters": {"workers": WORKERS},
                 "libraries": [
-                    {"library": library, "kind": PYFEED if library == "pyfeed" else PEER, "values": values[library]}
+                    {"library": library, "kind": PYFEED if library in ("pyfeed", "from_dataset") else PEER, "values": values[library]}
                     for library in compared
                 ],
             }

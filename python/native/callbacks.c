@@ -2,7 +2,7 @@
  * files that Python writes. */
 #include "native.h"
 
-static PyTypeObject *workers_type, *processes_type, *failure_type, *format_type, *writer_type;
+static PyTypeObject *workers_type, *processes_type, *result_type, *failure_type, *format_type, *writer_type;
 
 PyObject *take_text(char *text) {
     PyObject *s = PyUnicode_FromString(text);
@@ -145,6 +145,73 @@ static PyObject *workers_complete(workers *self, PyObject *args) {
     return none_or_error(status, &err);
 }
 
+/* Memory for a result, until it is committed. */
+typedef struct {
+    PyObject ob_base;
+    pf_tuple tuple;
+} result;
+
+static void result_dealloc(PyObject *self) {
+    PyTypeObject *type = Py_TYPE(self);
+    pf_tuple_release(&((result *)self)->tuple);
+    PyObject_Free(self);
+    Py_DECREF((PyObject *)type);
+}
+
+static PyType_Slot result_slots[] = {
+    {Py_tp_dealloc, result_dealloc},
+    {Py_tp_doc, "Memory for a result of a map reader."},
+    {0, NULL},
+};
+static PyType_Spec result_spec = {"pyfeed._native.Result", sizeof(result), 0,
+                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, result_slots};
+
+/* reserve(slots): the argument of commit, and arrays over the memory. slots are tuples of (dtype, dims, lod_levels,
+ * name), without levels. */
+static PyObject *workers_reserve(workers *self, PyObject *slots) {
+    slot_specs specs;
+    pf_tensor *tensors = NULL;
+    result *memory = NULL;
+    PyObject *arrays = NULL, *out = NULL;
+    if (slot_specs_read(&specs, slots) < 0) goto done;
+    if (!(tensors = PyMem_Calloc(specs.count + 1, sizeof *tensors))) {
+        PyErr_NoMemory();
+        goto done;
+    }
+    for (uint32_t i = 0; i < specs.count; i++) {
+        tensors[i] = (pf_tensor)PF_TENSOR_INIT;
+        tensors[i].dtype = specs.slots[i].dtype;
+        tensors[i].rank = specs.slots[i].rank;
+        tensors[i].dims = specs.dims[i];
+    }
+    if (!(memory = PyObject_New(result, result_type))) goto done;
+    memory->tuple = (pf_tuple)PF_TUPLE_INIT;
+    pf_tuple shared = PF_TUPLE_INIT; /* the arrays own a loan of their own */
+    pf_error err = PF_ERROR_INIT;
+    pf_status status = pf_map_workers_reserve(self->owner.handle, tensors, specs.count, &memory->tuple, &err);
+    if (status == PF_OK) status = pf_tuple_share(&memory->tuple, &shared, &err);
+    if (status)
+        raise_error(status, &err);
+    else if ((arrays = tuple_to_python(&shared, 1)))
+        out = PyTuple_Pack(2, (PyObject *)memory, arrays);
+done:
+    Py_XDECREF(arrays);
+    Py_XDECREF((PyObject *)memory);
+    PyMem_Free(tensors);
+    slot_specs_drop(&specs);
+    return out;
+}
+
+/* commit(ticket, result) */
+static PyObject *workers_commit(workers *self, PyObject *args) {
+    unsigned long long ticket;
+    PyObject *memory;
+    if (!PyArg_ParseTuple(args, "KO!", &ticket, result_type, &memory)) return NULL;
+    pf_error err = PF_ERROR_INIT;
+    return none_or_error(pf_map_workers_commit(self->owner.handle, ticket, &((result *)memory)->tuple, &err),
+                         &err);
+}
+
 /* fail(ticket, token, type, message, traceback) */
 static PyObject *workers_fail(owner *self, PyObject *args) {
     unsigned long long ticket, token;
@@ -223,6 +290,8 @@ static PyMethodDef workers_methods[] = {
     {"processes", (PyCFunction)workers_processes, METH_VARARGS, NULL},
     {"next", (PyCFunction)workers_next, METH_NOARGS, NULL},
     {"complete", (PyCFunction)workers_complete, METH_VARARGS, NULL},
+    {"reserve", (PyCFunction)workers_reserve, METH_O, NULL},
+    {"commit", (PyCFunction)workers_commit, METH_VARARGS, NULL},
     {"fail", (PyCFunction)workers_fail, METH_VARARGS, NULL},
     {"skip", (PyCFunction)workers_skip, METH_VARARGS, NULL},
     {"position", (PyCFunction)workers_position, METH_VARARGS, NULL},
@@ -486,6 +555,7 @@ static PyType_Spec writer_spec = {
 int files_init(PyObject *module) {
     return add_type(module, &failure_spec, &failure_type) || add_type(module, &workers_spec, &workers_type) ||
                    add_type(module, &processes_spec, &processes_type) ||
+                   add_type(module, &result_spec, &result_type) ||
                    add_type(module, &format_spec, &format_type) ||
                    add_type(module, &writer_spec, &writer_type)
                ? -1

@@ -52,6 +52,7 @@ from ._scope import Scope, global_scope
 # A loop over a reader needs none of these, so they are imported on first access.
 if _typing.TYPE_CHECKING:
     from . import cuda, diagnostics, formats, program, shared, staging, typing
+    from ._dataset import from_dataset
     from ._writer import open_writer
     from .program import Executor, Program, default_main_program, layers
 else:
@@ -60,6 +61,7 @@ else:
         "Executor": "program",
         "Program": "program",
         "default_main_program": "program",
+        "from_dataset": "_dataset",
         "layers": "program",
         "open_writer": "_writer",
     }
@@ -112,6 +114,7 @@ __all__ = [
     "diagnostics",
     "errors",
     "formats",
+    "from_dataset",
     "from_generator",
     "get_cmake_dir",
     "get_include",

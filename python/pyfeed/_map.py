@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from . import _exit, _failures, _native, _slots, _structure
-from ._map_call import MapCall
+from ._map_call import FlatFunction, MapCall, ResultWriter
 from .errors import DTypeError, OutOfMemoryError, QueueClosed, ShapeError, SlotCountError
 
 if TYPE_CHECKING:
@@ -60,11 +60,18 @@ class MapTask(MapWork):
         same_slots: bool,
     ) -> None:
         super().__init__(upstream, failures, skips=skips, same_slots=same_slots)
+        self._function = function
         self._call = MapCall(function, with_position=with_position, seed=seed)
 
     def run(self, workers: _native.Workers, ticket: int, arrays: tuple[Any, ...]) -> None:
         """Call the function and complete the ticket, with a result or with an error."""
         try:
+            if isinstance(self._function, ResultWriter):
+                reservation, memory = workers.reserve(self._function.slots(arrays))
+                self._function.write(arrays, memory)
+                del memory
+                workers.commit(ticket, reservation)
+                return
             position = workers.position(ticket) if self._call.needs_position else (0, 0)
             try:
                 result = self._call(arrays, position)
@@ -79,7 +86,7 @@ class MapTask(MapWork):
 
     def start(self, reader: Reader, num_threads: int) -> None:
         """Start the threads for a map reader. They end when the reader is gone."""
-        arguments, results = structures_of(reader, self._upstream)
+        arguments, results = structures_of(reader, self._upstream, flat=isinstance(self._function, FlatFunction))
         for i in range(num_threads):
             workers = reader._workers(_slots.kinds(reader.slots), arguments, results)
             thread = threading.Thread(
@@ -89,10 +96,15 @@ class MapTask(MapWork):
             thread.start()
 
 
-def structures_of(reader: Reader, upstream: Reader) -> tuple[Structure, Structure]:
-    """Return the structures of the arguments of a map reader's function, a tuple, and of its results."""
+def structures_of(reader: Reader, upstream: Reader, *, flat: bool) -> tuple[Structure, Structure]:
+    """Return the structures of the arguments of a map reader's function, a tuple, and of its results.
+
+    `flat`: the function returns tuples of arrays, whatever structure the reader delivers.
+    """
     below = upstream._structure
     arguments = below if below is None or isinstance(below, tuple) else (below,)
+    if flat:
+        return arguments, None
     return arguments, _structure.accepted(reader._structure, [slot.name for slot in reader.slots])
 
 

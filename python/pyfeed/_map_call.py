@@ -3,10 +3,27 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+
+
+class FlatFunction:
+    """A function of a map reader that returns tuples of arrays, whatever structure the reader delivers."""
+
+
+class ResultWriter(FlatFunction, ABC):
+    """A function of a map reader that writes its results into memory of the library."""
+
+    @abstractmethod
+    def slots(self, arguments: tuple[Any, ...]) -> tuple[tuple[str, tuple[int, ...], int, str], ...]:
+        """Return dtype, shape, number of levels of detail and name of each array of the result for these arguments."""
+
+    @abstractmethod
+    def write(self, arguments: tuple[Any, ...], arrays: tuple[Any, ...]) -> None:
+        """Write the result into arrays that `slots` describes."""
 
 
 class MapCall:

@@ -58,10 +58,11 @@ class MapProcesses(MapWork):
         """Start the processes for a map reader. They end when the reader is gone."""
         from multiprocessing.util import Finalize
 
+        from pyfeed_worker._map_call import FlatFunction
         from pyfeed_worker._map_worker import work
 
         slots, below = reader.slots, self._upstream.slots
-        arguments, results = structures_of(reader, self._upstream)
+        arguments, results = structures_of(reader, self._upstream, flat=isinstance(self._function[0], FlatFunction))
         specs = tuple((s.dtype, s.shape, s.lod_levels, s.name) for s in slots)
         ticket = ("int64", (), 0, "")
         tasks = (
@@ -116,11 +117,11 @@ class MapProcesses(MapWork):
 
     def fail_task(self, ticket: int, kind: str, message: str, traceback: str, detail: bytes) -> None:
         """Fail or skip a ticket, because a worker has no result for it. `_map_worker` says what `detail` contains."""
-        if self.skips and detail[:1] == b"f":
+        if self.skips and detail[:1] in (b"f", b"s"):
             self._workers.skip(ticket, 0, kind, message, traceback)
             return
         try:
-            error = _load(kind, message, traceback, detail[1:], about_result=detail[:1] == b"r")
+            error = _load(kind, message, traceback, detail[1:], of_worker=detail[:1] in (b"r", b"s"))
         except BaseException:  # the exception has methods that fail
             error = _producer_error(kind, message, traceback)
         self.fail(self._workers, ticket, error, (kind, message, traceback))
@@ -148,12 +149,15 @@ def _look_after(processes: _native.MapProcesses, work: weakref.ref[MapProcesses]
         del task
 
 
-def _load(kind: str, message: str, traceback: str, pickled: bytes, *, about_result: bool) -> BaseException:
-    """Return the exception of a worker, with its traceback as a note."""
+def _load(kind: str, message: str, traceback: str, pickled: bytes, *, of_worker: bool) -> BaseException:
+    """Return the exception of a worker, with its traceback as a note.
+
+    `of_worker`: if it is one of pyfeed_worker, it becomes that of pyfeed with the same name.
+    """
     error = pickle.loads(pickled) if pickled else _producer_error(kind, message, traceback)
     if not isinstance(error, BaseException):
         return _producer_error(kind, message, traceback)
-    if about_result and isinstance(error, pyfeed_worker.Error):
+    if of_worker and isinstance(error, pyfeed_worker.Error):
         found = getattr(errors, type(error).__name__, errors.Error)(*error.args)
         found.slot = error.slot
         error = found

@@ -32,7 +32,7 @@ from ._recipe import Recipe
 from ._scope import Scope, check_scope, global_scope
 from ._slots import SLOT_CHECKS, Shape
 from ._structure import DTypes, Shapes
-from .errors import ArgumentTypeError, DTypeError, InvalidArgument
+from .errors import ArgumentTypeError, DTypeError
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -202,8 +202,6 @@ READ_CHECKS = {
     "io": text,
     "verify_first": flag,
 }
-# 1, 2, 3, 4, 6, 8, 12, 16, 24 or 48 processes can share them.
-DEFAULT_VIRTUAL_SHARDS = 48
 
 # Their defaults. The signatures of `open_files` and `layers.open_files` repeat them.
 READ_DEFAULTS: dict[str, Any] = {
@@ -410,7 +408,7 @@ def _open_format(
     **reading: Any,
 ) -> Reader:
     operator, attributes = open_operator(filenames, format, options, *described, **reading)
-    return _create_reader(operator, "open_files", name, scope, attributes, as_dict=as_dict)
+    return create_reader(operator, "open_files", name, scope, attributes, as_dict=as_dict)
 
 
 def open_operator(
@@ -439,7 +437,7 @@ def open_operator(
     for option in ("shuffle_files", "shuffle_records"):
         if reading[option] is not None:
             attributes[option] = reading[option]
-    attributes |= _division(**{name: reading[name] for name in ("rank", "world", "virtual_shards", "even")})
+    attributes |= _ranks.division(**{name: reading[name] for name in ("rank", "world", "virtual_shards", "even")})
     if reading["index"]:
         attributes["index"] = True
     if reading["index_dir"] is not None:
@@ -450,23 +448,10 @@ def open_operator(
     return "open_files", attributes
 
 
-def _division(
-    rank: int | str | None, world: int | None, virtual_shards: int | None, even: str | None
-) -> dict[str, Any]:
-    """Return the attributes that divide the records among processes."""
-    if rank is None:
-        for name, value in (("world", world), ("virtual_shards", virtual_shards), ("even", even)):
-            if value is not None:
-                _arguments.refuse(name, "rank beside it", value, InvalidArgument)
-        return {}
-    rank, world = _ranks.resolve(rank, world)
-    shards = DEFAULT_VIRTUAL_SHARDS if virtual_shards is None else virtual_shards
-    return {"rank": rank, "world": world, "virtual_shards": shards, "even": "drop" if even is None else even}
-
-
-def _create_reader(
+def create_reader(
     operator: str, key: str, name: str | None, scope: Scope | None, attributes: Mapping[str, Any], *, as_dict: bool
 ) -> Reader:
+    """Make a reader in a scope by an operator without inputs. `key` is the beginning of its name if it has none."""
     scope = global_scope() if scope is None else scope
     out = unique_name._generate_process_wide(key) if name is None else name
     scope._create(operator, out, **attributes)
@@ -1050,7 +1035,7 @@ def random_data(
         "seed": seed,
         "count": -1 if count is None else count,
     }
-    reader = _create_reader("create_random_data_generator", "random_data", name, scope, attributes, as_dict=False)
+    reader = create_reader("create_random_data_generator", "random_data", name, scope, attributes, as_dict=False)
     reader._set_structure(about.structure)
     reader._recipe = Recipe("create_random_data_generator", attributes, structure=about.structure)
     return reader

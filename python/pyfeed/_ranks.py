@@ -17,6 +17,8 @@ from . import _arguments
 from .errors import InvalidArgument
 
 _AUTO = "auto"
+# 1, 2, 3, 4, 6, 8, 12, 16, 24 or 48 processes can share them.
+_DEFAULT_VIRTUAL_SHARDS = 48
 
 # The variables of rank and world, and whether the rank alone shows that there is a launcher.
 _LAUNCHERS = [
@@ -48,6 +50,18 @@ def resolve(rank: Any, world: int | None) -> tuple[int, int]:
     if world is None:
         _arguments.refuse("world", "the number of processes", world)
     return rank, world
+
+
+def division(rank: int | str | None, world: int | None, virtual_shards: int | None, even: str | None) -> dict[str, Any]:
+    """Return the attributes that divide the records among processes."""
+    if rank is None:
+        for name, value in (("world", world), ("virtual_shards", virtual_shards), ("even", even)):
+            if value is not None:
+                _arguments.refuse(name, "rank beside it", value, InvalidArgument)
+        return {}
+    rank, world = resolve(rank, world)
+    shards = _DEFAULT_VIRTUAL_SHARDS if virtual_shards is None else virtual_shards
+    return {"rank": rank, "world": world, "virtual_shards": shards, "even": "drop" if even is None else even}
 
 
 def find_rank() -> tuple[int, int]:

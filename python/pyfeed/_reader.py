@@ -585,13 +585,7 @@ class Reader(_native.Reader):
         >>> [bool(0 <= x < 200) for x, in reader]
         [True, True, True, True]
         """
-        if on_error not in ("raise", "skip"):
-            _arguments.refuse("on_error", '"raise" or "skip"', on_error, InvalidArgument)
-        if on_error == "skip" and "virtual_shards" in _details_of_division(self.stats()):
-            raise InvalidArgument(
-                'on_error: expected "raise" above a reader that was opened with a rank, found "skip": '
-                "the processes would not have the same number of tuples"
-            )
+        check_on_error(self, on_error)
         if num_workers > 0 and num_threads > 1:
             raise InvalidArgument(f"num_threads: expected 1 with num_workers, found {num_threads}")
         if capacity is not None:
@@ -601,11 +595,6 @@ class Reader(_native.Reader):
         else:
             size = 2 * max(_MIN_MAP_CAPACITY, 4 * num_workers)
         structure, slots = self._slots_of_results(shapes, dtypes, lod_levels, names, as_dict)
-        attributes: dict[str, Any] = {} if slots is None else {"slots": slots}
-        if rng:
-            attributes["seed"] = seed  # a state of another seed is refused
-        attributes |= {"capacity": size, "ordered": ordered}
-        out = self._derive("map", _direct=True, _structure=structure, **attributes)
         calls: dict[str, Any] = {
             "function": function,
             "with_position": with_position,
@@ -613,17 +602,64 @@ class Reader(_native.Reader):
             "skips": on_error == "skip",
             "same_slots": shapes is None,
         }
+        return self._map(
+            slots,
+            structure,
+            calls,
+            size,
+            num_threads,
+            num_workers,
+            ordered=ordered,
+            method=method,
+            cell_bytes=cell_bytes,
+        )
+
+    def _map(
+        self,
+        slots: list[dict[str, Any]] | None,
+        structure: Structure,
+        calls: dict[str, Any],
+        capacity: int,
+        num_threads: int,
+        num_workers: int,
+        *,
+        ordered: bool = True,
+        method: str = "spawn",
+        cell_bytes: int | None = None,
+        function_of_worker: Callable[..., Any] | None = None,
+    ) -> Reader:
+        """Make a map reader, and start its threads or processes.
+
+        Parameters
+        ----------
+        slots : list of dict, optional
+            The slots of the results, as attributes of operators; None: those of this reader.
+        structure
+            The structure of the tuples that the reader delivers.
+        calls : dict
+            The arguments of `MapTask` that say which function it calls, and how.
+        function_of_worker : callable, optional
+            What processes call in place of the function.
+        """
+        attributes: dict[str, Any] = {} if slots is None else {"slots": slots}
+        if calls["seed"] is not None:
+            attributes["seed"] = calls["seed"]  # a state of another seed is refused
+        attributes |= {"capacity": capacity, "ordered": ordered}
+        out = self._derive("map", _direct=True, _structure=structure, **attributes)
         if out._recipe is not None:
             out._recipe.function = partial(MapTask, **calls)
         if num_workers > 0:
             from ._map_processes import MapProcesses  # few programs need it
 
-            processes = MapProcesses(self, failures=size + num_workers, method=method, cell_bytes=cell_bytes, **calls)
+            if function_of_worker is not None:
+                calls = {**calls, "function": function_of_worker}
+            failures = capacity + num_workers
+            processes = MapProcesses(self, failures=failures, method=method, cell_bytes=cell_bytes, **calls)
             out._upstream = processes
-            processes.start(out, num_workers, size)
+            processes.start(out, num_workers, capacity)
             out._processes = num_workers
             return out
-        task = out._upstream = MapTask(self, failures=size + num_threads, **calls)
+        task = out._upstream = MapTask(self, failures=capacity + num_threads, **calls)
         task.start(out, num_threads)
         out._threads = num_threads
         return out
@@ -643,12 +679,12 @@ class Reader(_native.Reader):
 
     @property
     def rank(self) -> int:
-        """The number of this process, if `open_files` has divided the records among processes; else 0."""
+        """The number of this process, if the source has divided the records among processes; else 0."""
         return _division(self.stats())[0]
 
     @property
     def world(self) -> int:
-        """The number of processes, if `open_files` has divided the records among them; else 1."""
+        """The number of processes, if the source has divided the records among them; else 1."""
         return _division(self.stats())[1]
 
     @property
@@ -1199,6 +1235,17 @@ def from_generator(
     slots = {"shapes": shapes, "dtypes": dtypes, "lod_levels": lod_levels, "names": names, "as_dict": as_dict}
     reader._recipe = Recipe("from_generator", {**slots, "bytes_limit": bytes_limit}, function=function)
     return reader
+
+
+def check_on_error(upstream: Reader, on_error: str) -> None:
+    """Accept a value of `on_error` for a map above a reader."""
+    if on_error not in ("raise", "skip"):
+        _arguments.refuse("on_error", '"raise" or "skip"', on_error, InvalidArgument)
+    if on_error == "skip" and "virtual_shards" in _details_of_division(upstream.stats()):
+        raise InvalidArgument(
+            'on_error: expected "raise" above a reader that was opened with a rank, found "skip": '
+            "the processes would not have the same number of tuples"
+        )
 
 
 def _details_of_division(stats: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -35,6 +35,11 @@ class _Shape(tuple[int, ...]):
     """A shape in a tree of shapes, in which other tuples are part of the structure."""
 
 
+def leaf(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return a shape that is a leaf of a tree of shapes."""
+    return _Shape(shape)
+
+
 # ---- Checks of arguments ---------------------------------------------------------------------
 
 

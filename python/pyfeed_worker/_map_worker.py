@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from ._failures import format_exception
-from ._map_call import MapCall
+from ._map_call import FlatFunction, MapCall, ResultWriter
+from ._native import Ring
 from ._producer import Producer
-from .errors import QueueClosed
+from .errors import Error, QueueClosed
 
 # The first byte of what fail_task gets: which of these errors it is. The pickle follows.
 _ABOUT_RESULT = b"r"  # the result does not fit
 _BY_FUNCTION = b"f"  # an Exception of the function, which on_error="skip" skips
+_BY_SAMPLE = b"s"  # the same, of pyfeed_worker, about a sample of a dataset
 _NO_EXCEPTION = b"b"  # another BaseException of the function
 _MOST_PICKLED = 40 << 10  # bytes; there is room for more in the memory of a task
 
@@ -38,14 +41,17 @@ def work(
     arguments, results
         The structures of the arguments of the function, a tuple, and of its results; None: tuples of arrays.
     """
-    call = MapCall(function, with_position=with_position, seed=seed)
+    _compute_in_one_thread()
     ring = producer._attached()
+    if isinstance(function, ResultWriter):
+        _write_results(ring, function, arguments)
+    call = MapCall(function, with_position=with_position, seed=seed)
     while True:
         given, position, task = ring.take(arguments)
         try:
             result = call(given, position)
         except BaseException as error:
-            kind = _BY_FUNCTION if isinstance(error, Exception) else _NO_EXCEPTION
+            kind = _kind_of(error, function)
             ring.fail_task(task, *format_exception(error), kind + _pickled(error))
         else:
             try:
@@ -56,6 +62,41 @@ def work(
                 ring.fail_task(task, *format_exception(error), _ABOUT_RESULT + _pickled(error))
             del result
         del given, task  # gives the memory of the task back
+
+
+def _write_results(ring: Ring, function: ResultWriter, arguments: Any) -> NoReturn:
+    """Do the same for a function that writes its results."""
+    while True:
+        given, _, task = ring.take(arguments)
+        try:
+            slots = (*function.slots(given), ("int64", (), 0, ""))
+            reservation, memory = ring.reserve(tuple((*slot[:2], ()) for slot in slots), None)
+            try:
+                function.write(given, memory[:-1])
+            except BaseException:
+                ring.abandon(*reservation)
+                raise
+            memory[-1][...] = task.ticket
+            del memory
+            ring.commit(*reservation)
+        except QueueClosed:
+            raise
+        except BaseException as error:
+            ring.fail_task(task, *format_exception(error), _kind_of(error, function) + _pickled(error))
+        del given, task
+
+
+def _kind_of(error: BaseException, function: Any) -> bytes:
+    if isinstance(error, Error) and isinstance(function, FlatFunction):
+        return _BY_SAMPLE
+    return _BY_FUNCTION if isinstance(error, Exception) else _NO_EXCEPTION
+
+
+def _compute_in_one_thread() -> None:
+    """Have PyTorch compute in this thread only, as its own worker processes do: there is one for each core."""
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(1)
 
 
 def _pickled(error: BaseException) -> bytes:

@@ -3,7 +3,9 @@ from typing import Any, final
 __version__: str
 
 @final
-class Task: ...
+class Task:
+    @property
+    def ticket(self) -> int: ...
 
 @final
 class Ring:

@@ -151,6 +151,8 @@ Writer.write arrays
 default_main_program
 default_startup_program
 list_formats
+from_dataset dataset batch_size shuffle sampler drop_last collate_fn shapes dtypes names as_dict num_threads num_workers
+    method cell_bytes capacity rank world virtual_shards even on_error scope
 from_generator function shapes place dtypes capacity bytes_limit lod_levels names as_dict name scope
 get_buffer place capacity bytes_limit
 get_cmake_dir
@@ -247,6 +249,7 @@ batch_size buffer_size bytes_limit capacity depth device first_n header_bytes in
 num_parts num_producers num_threads num_workers pass_num pid rank ring_cells seed summarize world:
 count after shuffle_files shuffle_records virtual_shards cell_bytes rows pass_id map.capacity: none
 preview.count:
+shuffle from_dataset.batch_size from_dataset.capacity from_dataset.rank from_dataset.world: none
 open_csv.rank open_files.rank open_idx.rank open_npy.rank open_npz.rank open_raw.rank open_recordio.rank: none
 open_tar.rank open_tfrecord.rank open_csv.world open_files.world open_idx.world open_npy.world open_npz.world: none
 open_raw.world open_recordio.world open_tar.world open_tfrecord.world: none
@@ -263,7 +266,7 @@ header: none true
 
 byte_order compression delimiter end feeder_name filename filenames instances io key message name: str
 on_corrupt on_error out path records tag text even: str
-shard.even: none str
+shard.even from_dataset.even: none str
 open_csv.even open_files.even open_idx.even open_npy.even open_npz.even open_raw.even open_recordio.even: none str
 open_tar.even open_tfrecord.even: none str
 comment format index_dir quote trace.file: none str
@@ -284,8 +287,11 @@ args arrays: list
 array: bytes str fraction nan negative huge true
 load_state_dict.state set_state.state:
 items: bytes str
+dataset: list
 from_bytes.data: bytes
 exception function main others target:
+collate_fn from_dataset.scope: none
+sampler: none list
 kernel.function: str
 cancel feed parent place program scope startup stream: none
 get_buffer.place in_variable.scope PyArrayFeedQueueHolder.scope ScopeVariable.scope use.stream:

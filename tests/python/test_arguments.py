@@ -70,6 +70,7 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]
 
 
 RIGHT: dict[str, Any] = {
+    "dataset": [1, 2],
     "after": 0,
     "array": np.zeros(2),
     "arrays": (np.zeros(2),),

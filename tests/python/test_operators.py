@@ -23,6 +23,8 @@ STANDS_FOR = {
     "slots": {"shapes", "dtypes", "lod_levels", "names"},
     "slots of create_random_data_generator": {"shapes", "dtypes", "names"},  # random data has no LoD
     "storage": {"compression", "io"},
+    "count": {"dataset"},
+    "count of create_random_data_generator": {"count"},
     "feeder_name": {"capacity", "shapes", "place", "dtypes", "bytes_limit", "lod_levels", "names"},  # of the queue
 }
 
@@ -38,6 +40,10 @@ DEFAULTS: dict[tuple[str, str], Any] = {
     ("open_files", "world"): None,
     ("open_files", "virtual_shards"): None,
     ("open_files", "even"): None,
+    ("create_range_reader", "rank"): None,
+    ("create_range_reader", "world"): None,
+    ("create_range_reader", "virtual_shards"): None,
+    ("create_range_reader", "even"): None,
     ("create_shard_reader", "even"): None,  # ""
     ("create_shard_reader", "world"): None,  # with rank="auto"
     ("create_split_batches_reader", "world"): None,
@@ -48,7 +54,11 @@ OTHERS = {"self", "reader", "readers", "others", "as_dict", "name", "scope"}
 OTHERS_OF = {
     "create_map_reader": {
         *("function", "num_threads", "num_workers", "method", "cell_bytes", "with_position", "rng", "on_error")
-    }
+    },
+    "create_range_reader": {  # the samples for the numbers, their batches, and who reads them
+        *("batch_size", "sampler", "drop_last", "collate_fn", "shapes", "dtypes", "names"),
+        *("num_threads", "num_workers", "method", "cell_bytes", "capacity", "on_error"),
+    },
 }
 
 FUNCTIONS: list[tuple[str, Callable[..., Any]]] = [
@@ -56,6 +66,7 @@ FUNCTIONS: list[tuple[str, Callable[..., Any]]] = [
     ("open_files", layers.open_files),
     ("create_random_data_generator", pyfeed.random_data),
     ("create_random_data_generator", layers.random_data),
+    ("create_range_reader", pyfeed.from_dataset),
     ("create_py_array_reader", layers.py_array_reader),
     ("create_batch_reader", Reader.batch),
     ("create_batch_reader", layers.batch),

@@ -451,8 +451,17 @@ static PyObject *ring_fail_task(ring *self, PyObject *args) {
                               &err);
 }
 
+static PyObject *task_ticket(task *self, void *Py_UNUSED(unused)) {
+    return PyLong_FromUnsignedLongLong(self->taken.ticket);
+}
+
+static PyGetSetDef task_getset[] = {
+    {"ticket", (getter)task_ticket, NULL, "The ticket, which comes back with the result.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
 static PyType_Slot task_slots[] = {
     {Py_tp_dealloc, task_dealloc},
+    {Py_tp_getset, task_getset},
     {Py_tp_doc, "The memory of a task."},
     {0, NULL},
 };

@@ -1,0 +1,1 @@
+../pyfeed/_sample_values.py
