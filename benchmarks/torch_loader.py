@@ -249,7 +249,9 @@ def main() -> None:
     import torch
 
     torch.set_num_threads(1)
-    libraries = [library for library in LIBRARIES if selected(args.libraries, library, ("pytorch", "pyfeed", "from_dataset"))]
+    libraries = [
+        library for library in LIBRARIES if selected(args.libraries, library, ("pytorch", "pyfeed", "from_dataset"))
+    ]
     results = Results("torch_loader", args)
     cases: list[tuple[str, str, str, Callable[[str], float]]] = [
         (name, "batches/s", "higher", partial(batches_per_second, name, args.seconds)) for name in CASES
@@ -273,7 +275,11 @@ def main() -> None:
                 "better": better,
                 "parameters": {"workers": WORKERS},
                 "libraries": [
-                    {"library": library, "kind": PYFEED if library in ("pyfeed", "from_dataset") else PEER, "values": values[library]}
+                    {
+                        "library": library,
+                        "kind": PYFEED if library in ("pyfeed", "from_dataset") else PEER,
+                        "values": values[library],
+                    }
                     for library in compared
                 ],
             }

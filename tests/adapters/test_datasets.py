@@ -25,7 +25,7 @@ def way(request: pytest.FixtureRequest) -> dict[str, Any]:
     return WAYS[request.param]
 
 
-class Samples(Dataset[Any]):
+class Samples(Dataset[Any]):  # type: ignore[misc]
     """Returns what a function makes of the number of a sample."""
 
     def __init__(self, make: Callable[[int], Any], count: int = 10) -> None:
