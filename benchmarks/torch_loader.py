@@ -1,4 +1,4 @@
-"""Measures `pyfeed.torch.DataLoader` and `pyfeed.from_dataset` beside PyTorch's DataLoader and others, with two workers.
+"""Measures the loaders of pyfeed for PyTorch datasets beside PyTorch's DataLoader and others, with two workers.
 
     python benchmarks/torch_loader.py [--json FILE] [--runs 5] [--seconds 3] [--cases images,dicts] [--libraries all]
 
@@ -7,7 +7,8 @@ The environment needs torch, pillow and psutil, and for `--libraries all` SPDL, 
 makes a loader, takes eight batches that do not count, and then counts batches for `--seconds`. The consumer reads one
 element of each batch.
 
-PyTorch, pyfeed (`pyfeed.torch.DataLoader`), `from_dataset` (which delivers NumPy arrays), SPDL (`get_pytorch_dataloader`) and MosaicML (`StreamingDataLoader`, which is PyTorch's loader with a
+The case `pyfeed` is `pyfeed.torch.DataLoader`, and `from_dataset` is `pyfeed.from_dataset`, which delivers NumPy arrays.
+They, PyTorch, SPDL (`get_pytorch_dataloader`) and MosaicML (`StreamingDataLoader`, which is PyTorch's loader with a
 count of samples) get the same dataset and the same collate function. Grain's processes send NumPy arrays, so its
 samples are NumPy arrays, which it stacks. It keeps as many batches ahead as PyTorch, two for each worker.
 
@@ -19,8 +20,8 @@ Cases, in batches per second:
     pictures        JPEG files of 256 x 256 that PIL decodes, batch 32
 
 Other cases:
-    first batch     the time from before the loader is made to the first batch, with spawn, for 10 MB of data, in seconds,
-                    in a new process that imports only the measured loader
+    first batch     the time that it takes to make the loader and to get the first batch, with spawn, for 10 MB of
+                    data, in seconds, in a new process that imports only the measured loader
     memory          the largest memory of the trainer and its forked workers (proportional set size) in ten epochs over
                     a list of ten million integers, in MiB
 """
