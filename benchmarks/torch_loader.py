@@ -7,7 +7,7 @@ The environment needs torch, pillow and psutil, and for `--libraries all` SPDL, 
 makes a loader, takes eight batches that do not count, and then counts batches for `--seconds`. The consumer reads one
 element of each batch.
 
-The case `pyfeed` is `pyfeed.torch.DataLoader`, and `from_dataset` is `pyfeed.from_dataset`, which delivers NumPy arrays.
+`pyfeed` is `pyfeed.torch.DataLoader`, and `from_dataset` is `pyfeed.from_dataset`, which delivers NumPy arrays.
 They, PyTorch, SPDL (`get_pytorch_dataloader`) and MosaicML (`StreamingDataLoader`, which is PyTorch's loader with a
 count of samples) get the same dataset and the same collate function. Grain's processes send NumPy arrays, so its
 samples are NumPy arrays, which it stacks. It keeps as many batches ahead as PyTorch, two for each worker.
