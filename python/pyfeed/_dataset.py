@@ -141,7 +141,8 @@ def from_dataset(
         As for `Reader.map`.
     capacity : int, optional
         The largest number of batches, or of samples without `batch_size`, that are being made or wait for
-        the consumer. By default 2 to 8 for each thread or process, so that they are at most 32 MiB if possible.
+        the consumer. By default 2 to 8 for each thread or process, or up to 32 samples, so that they have at most
+        32 MiB if possible.
     rank, world, virtual_shards, even
         As for `open_files`: this process reads only its own part of the samples. `batch_size` is that of the
         process. With `even`, "drop" leaves out the last samples of a pass, and "pad" adds samples of zeros.
@@ -224,8 +225,8 @@ def from_dataset(
 
     n = max(num_threads, num_workers)
     if capacity is None:
-        bytes_ahead = source.batch_bytes if by_batches else source.sample_bytes
-        capacity = max(min(_AHEAD_BYTES // max(bytes_ahead, 1), 8 * n, 64), 2 * n)
+        size, most = (source.batch_bytes, 8 * n) if by_batches else (source.sample_bytes, max(8 * n, 32))
+        capacity = max(min(_AHEAD_BYTES // max(size, 1), most), 2 * n)
     pads = division.get("even") == "pad"
     calls = {"with_position": False, "seed": None, "skips": on_error == "skip", "same_slots": False}
     of_worker = None

@@ -53,6 +53,8 @@ def describe_chain(stats: dict[str, Any], reader: Reader | None) -> list[str]:
     arguments = ", ".join(f"{key}={value!r}" for key, value in details.items() if key not in _LEFT_OUT)
     below = stats.get("below", [])
     threads = details.get("num_threads", 0) + (kind in _READS_AHEAD) + (reader._threads if reader else 0)
+    if reader and reader._recipe and reader._recipe.operator == "from_generator":
+        kind = "from_generator"
     line = f"{'.' if below else ''}{kind}({arguments})"
     processes = reader._processes if reader else 0
     helpers = [(threads, "thread", "s"), (processes, "process", "es")]
