@@ -724,13 +724,13 @@ PF_API pf_status pf_shared_queue_report_exit(pf_handle queue, int64_t pid, int32
  * create_random_data_generator slots; low (0); high (1); seed (0); count (-1): instances a pass; -1: without
  *                              end. Random numbers from low to below high; of integers, high is included
  * create_range_reader          count; shuffle (the numbers are in order): a seed, by which they come in another
- *                              order in each pass; virtual_shards (the numbers are not divided): how many equal
- *                              parts the numbers are divided into, the same for all processes of a job; rank
- *                              (0): the process among world, with virtual_shards: it reads the parts rank,
- *                              rank+world, …, one number of each in turn; world (1): the number of processes,
- *                              which divides virtual_shards; even ("drop"): drop, repeat or pad: how all parts
- *                              get the same number of tuples if virtual_shards does not divide count; pad adds
- *                              the number -1. The numbers from 0 to below count, as int64 without dimensions
+ *                              order in each pass; virtual_shards (world): how many equal parts the numbers are
+ *                              divided into, the same for all processes of a job; rank (0): the process among
+ *                              world: it reads the parts rank, rank+world, …, one number of each in turn;
+ *                              world (the numbers are not divided): the number of processes, which divides
+ *                              virtual_shards; even ("drop"): drop, repeat or pad: how all parts get the same
+ *                              number of tuples if virtual_shards does not divide count; pad adds the number
+ *                              -1. The numbers from 0 to below count, as int64 without dimensions
  *
  * slots is a list of {"name": "", "dtype": "float32", "dims": [-1, 3], "lod_levels": 0}. \since 0.1 */
 PF_API pf_status pf_reader_create(pf_handle scope, const char *op, const char *out, const char *const *ins,

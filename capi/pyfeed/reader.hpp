@@ -84,10 +84,10 @@ class RangeOptions : public detail::Options<RangeOptions> {
 public:
     // A seed, 0 or more: in each pass, the numbers come in another order, which depends on the seed and the pass only.
     RangeOptions &shuffle(int64_t seed) { return set("shuffle", seed); }
-    // The number of equal parts that the numbers are divided into, the same in all processes of a job: a number that
-    // every number of processes divides. Each process gets the numbers of its own parts.
+    // The number of equal parts that the numbers are divided into, the same in all processes of a job, and a multiple of
+    // world. By default it is world. Each process gets the numbers of its own parts.
     RangeOptions &virtual_shards(int parts) { return set("virtual_shards", parts); }
-    // This process, from 0, and the number of processes, of which virtual_shards is a multiple.
+    // This process, from 0, and the number of processes.
     RangeOptions &rank(int rank) { return set("rank", rank); }
     RangeOptions &world(int processes) { return set("world", processes); }
     // How all parts get the same number of tuples if virtual_shards does not divide the count: "drop", "repeat" or

@@ -21,6 +21,7 @@ from .errors import ArgumentTypeError, DTypeError, InvalidArgument
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+_MOST_SKIPPED = 100  # samples that are tried, until one determines the slots
 _AHEAD_BYTES = 32 << 20  # of batches that wait for the consumer, by default
 
 
@@ -47,10 +48,17 @@ def check_sampler(name: str, value: Any) -> Any:
     return value
 
 
+def check_seed(name: str, value: Any) -> int:
+    """Accept a seed."""
+    if isinstance(value, (bool, np.bool_)):
+        refuse(name, "a seed, such as 1", value)
+    return _arguments.number(name, value, 0)
+
+
 @validate(
     dataset=check_dataset,
     batch_size=optional(integer(1, "sample")),
-    shuffle=optional(integer(0)),
+    shuffle=optional(check_seed),
     sampler=optional(check_sampler),
     drop_last=flag,
     collate_fn=optional(_arguments.function),
@@ -143,13 +151,20 @@ def from_dataset(
         The largest number of batches, or of samples without `batch_size`, that are being made or wait for
         the consumer. By default 2 to 8 for each thread or process, or up to 32 samples, so that they have at most
         32 MiB if possible.
-    rank, world, virtual_shards, even
+    rank, world
         As for `open_files`: this process reads only its own part of the samples. `batch_size` is that of the
-        process. With `even`, "drop" leaves out the last samples of a pass, and "pad" adds samples of zeros.
-        Not with `sampler`.
+        process. Not with `sampler`.
+    virtual_shards : int, optional
+        The number of equal parts that the samples are divided into, a multiple of `world`. By default `world`.
+        The order of the samples of the job does not depend on it.
+    even : {"drop", "repeat", "pad"}, optional
+        What happens if `virtual_shards` does not divide the number of samples. "drop", the default, leaves out
+        the last samples of a pass, which with `shuffle` are others in each pass. "repeat" delivers some samples
+        twice. "pad" adds samples of zeros.
     on_error : {"raise", "skip"}
-        ``"raise"``: a read raises the exception of the dataset. ``"skip"``: the sample is left out, as by
-        `Reader.map`.
+        ``"raise"``: a read raises the exception of the dataset. ``"skip"``: the sample is left out, and the
+        next one takes its place in the batch. The details of the reader `map` in `stats` list such samples,
+        in ``skips``. A state that was saved with one of the two values cannot be loaded with the other.
     scope : Scope, optional
         The scope of the variables of the readers, by default the global one.
 
@@ -210,10 +225,10 @@ def from_dataset(
         num_workers=num_workers,
     )
     division = _ranks.division(rank, world, virtual_shards, even)
-    source = _Source(dataset, batch_size, drop_last, collate_fn, shapes, dtypes, names, as_dict)
+    source = _Source(dataset, batch_size, drop_last, collate_fn, shapes, dtypes, names, as_dict, on_error == "skip")
     by_batches = batch_size is not None and on_error == "raise" and (collate_fn is not None or not source.is_ragged)
     if sampler is None:
-        attributes = {"count": len(dataset), **division}
+        attributes = {"count": len(dataset), **{name: x for name, x in division.items() if x is not None}}
         if shuffle is not None:
             attributes["shuffle"] = shuffle
         numbers = create_reader("create_range_reader", "range_reader", None, scope, attributes, as_dict=False)
@@ -300,12 +315,13 @@ class _Source:
         dtypes: Any,
         names: Sequence[str] | None,
         as_dict: bool,
+        skips: bool,
     ) -> None:
         self._dataset, self._batch_size, self._drop_last, self._collate_fn = dataset, batch_size, drop_last, collate_fn
         has_first = len(dataset) > 0
         if not has_first and (shapes is None or dtypes is None):
             raise InvalidArgument("dataset: expected at least one sample, or both shapes and dtypes, found none")
-        first = _samples.fetch(dataset, 0) if has_first else None
+        first = _first_of(dataset, skips=skips) if has_first else None
         if has_first and collate_fn is not None:
             first = _collate_first(collate_fn, first)
         found = _Found(first, collate_fn is not None) if shapes is None else None
@@ -387,6 +403,16 @@ def _is_list_of_numbers(value: Any) -> bool:
 
 def _attributes(name: str, dtype: str, shape: Sequence[int], lod_levels: int) -> dict[str, Any]:
     return {"name": name, "dtype": dtype, "dims": list(shape), "lod_levels": lod_levels}
+
+
+def _first_of(dataset: Any, *, skips: bool) -> Any:
+    """Return the first sample; if samples that fail are skipped, the first of some that does not fail."""
+    for index in range(min(len(dataset), _MOST_SKIPPED) if skips else 0):
+        try:
+            return _samples.fetch(dataset, index)
+        except Exception:  # the loop will skip it too
+            continue
+    return _samples.fetch(dataset, 0)
 
 
 def _collate_first(collate_fn: Callable[[list[Any]], Any], first: Any) -> Any:

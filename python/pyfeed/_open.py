@@ -203,6 +203,9 @@ READ_CHECKS = {
     "verify_first": flag,
 }
 
+# 1, 2, 3, 4, 6, 8, 12, 16, 24 or 48 processes can share them.
+_DEFAULT_VIRTUAL_SHARDS = 48
+
 # Their defaults. The signatures of `open_files` and `layers.open_files` repeat them.
 READ_DEFAULTS: dict[str, Any] = {
     "num_threads": 2,
@@ -438,6 +441,8 @@ def open_operator(
         if reading[option] is not None:
             attributes[option] = reading[option]
     attributes |= _ranks.division(**{name: reading[name] for name in ("rank", "world", "virtual_shards", "even")})
+    if attributes.get("virtual_shards", 0) is None:
+        attributes["virtual_shards"] = _DEFAULT_VIRTUAL_SHARDS
     if reading["index"]:
         attributes["index"] = True
     if reading["index_dir"] is not None:

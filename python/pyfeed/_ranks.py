@@ -17,8 +17,6 @@ from . import _arguments
 from .errors import InvalidArgument
 
 _AUTO = "auto"
-# 1, 2, 3, 4, 6, 8, 12, 16, 24 or 48 processes can share them.
-_DEFAULT_VIRTUAL_SHARDS = 48
 
 # The variables of rank and world, and whether the rank alone shows that there is a launcher.
 _LAUNCHERS = [
@@ -60,8 +58,7 @@ def division(rank: int | str | None, world: int | None, virtual_shards: int | No
                 _arguments.refuse(name, "rank beside it", value, InvalidArgument)
         return {}
     rank, world = resolve(rank, world)
-    shards = _DEFAULT_VIRTUAL_SHARDS if virtual_shards is None else virtual_shards
-    return {"rank": rank, "world": world, "virtual_shards": shards, "even": "drop" if even is None else even}
+    return {"rank": rank, "world": world, "virtual_shards": virtual_shards, "even": "drop" if even is None else even}
 
 
 def find_rank() -> tuple[int, int]:

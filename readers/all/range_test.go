@@ -115,6 +115,49 @@ func TestARangeResumesWithAnotherWorld(t *testing.T) {
 	readertest.Expect(t, shorter.SetState(saved, false), pyfeed.State, "expected 12 more tuples")
 }
 
+// Without virtual shards, at most world - 1 numbers are left out, and a job of any size goes on with a state.
+func TestARangeWithoutVirtualShards(t *testing.T) {
+	attributes := func(rank, world int) map[string]any {
+		return map[string]any{"count": 103, "shuffle": 3, "rank": rank, "world": world}
+	}
+	want := rangeNumbers(103, 1, "drop", permutation.NewFeistel(103, 3, 0).At)
+	before := rangeOf(t, attributes(1, 2))
+	for range 30 {
+		nextNumbers(t, before)
+	}
+	saved := readertest.Save(t, before)
+	for rank := range 4 {
+		h := rangeOf(t, attributes(rank, 4))
+		if err := h.SetState(saved, true); err != nil {
+			t.Fatal(err)
+		}
+		if found := passOf(t, h); !slices.Equal(found, everyOf(want[60:100], rank, 4)) {
+			t.Errorf("rank %d: expected %v, found %v", rank, everyOf(want[60:100], rank, 4), found)
+		}
+	}
+	// A pass of a job of 2 ends behind 102 numbers, and one of a job of 5 behind 100. Both go on with the next pass.
+	ended := rangeOf(t, attributes(1, 2))
+	if _, err := ended.BeginLoop(); err != nil {
+		t.Fatal(err)
+	}
+	passOf(t, ended)
+	saved = readertest.Save(t, ended)
+	want = rangeNumbers(103, 1, "drop", permutation.NewFeistel(103, 3, 1).At)
+	for _, world := range []int{1, 2, 5} {
+		h := rangeOf(t, attributes(0, world))
+		if err := h.SetState(saved, true); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := h.BeginLoop(); err != nil {
+			t.Fatal(err)
+		}
+		expected := everyOf(want[:103-103%world], 0, world)
+		if found := passOf(t, h); !slices.Equal(found, expected) {
+			t.Errorf("world %d: expected %v, found %v", world, expected, found)
+		}
+	}
+}
+
 func TestRangesThatAreRefused(t *testing.T) {
 	for _, c := range []struct {
 		attributes map[string]any
@@ -122,9 +165,10 @@ func TestRangesThatAreRefused(t *testing.T) {
 	}{
 		{map[string]any{}, "count: expected at least 0, found -1"},
 		{map[string]any{"count": 5, "rank": 1}, "rank: expected 0 of world 1 without virtual_shards"},
+		{map[string]any{"count": 5, "rank": 2, "world": 2}, "rank: expected 0 to world - 1, found 2, and world 2"},
 		{map[string]any{"count": 5, "virtual_shards": 4, "world": 3}, "world: expected a number that divides virtual_shards 4, found 3"},
 		{map[string]any{"count": 5, "virtual_shards": 4, "even": "odd"}, "even: expected"},
-		{map[string]any{"count": 5, "virtual_shards": 6}, "virtual_shards: expected at most the number of records, 5, found 6"},
+		{map[string]any{"count": 5, "world": 6}, "virtual_shards: expected at most the number of records, 5, found 6"},
 	} {
 		t.Run(fmt.Sprint(c.attributes), func(t *testing.T) {
 			_, err := makeReader(t, "create_range_reader", c.attributes)

@@ -25,7 +25,7 @@ func NewSplitBatchesReader(source *readers.ReaderHolder, rank, world uint64, eve
 	err := cmp.Or(CheckPart("split_batches", rank, world, even), source.CheckUndivided("split_batches"))
 	if err == nil && !is {
 		err = pyfeed.Errorf(pyfeed.Invalid, "split_batches: expected a reader that batch has made, found one of kind %q: call "+
-			"split_batches directly after batch", source.Stats().Reader)
+			"split_batches directly after batch, or divide the source by its rank", source.Stats().Reader)
 	}
 	if err == nil && uint64(batches.BatchSize())%world != 0 {
 		err = pyfeed.Errorf(pyfeed.Invalid, "split_batches: expected a world that divides the batch_size %d, found %d", batches.BatchSize(), world)

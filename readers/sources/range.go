@@ -18,7 +18,7 @@ import (
 type rangeReader struct {
 	readers.PeekBuffer
 	spec     *pyfeed.Spec
-	shards   readers.VirtualShards // readers.Undivided if the numbers are not divided among processes
+	shards   Division // readers.Undivided if the numbers are not divided among processes
 	divided  bool
 	seed     *uint64              // of the permutation; nil: there is none
 	permuted *permutation.Feistel // of this pass; nil: there is none
@@ -27,19 +27,30 @@ type rangeReader struct {
 	arena    *memory.Arena
 }
 
+// Division says how numbers are divided among processes; with the zero VirtualShards they are not.
+type Division struct {
+	readers.VirtualShards
+	// Implied: there are as many virtual shards as processes. Then their number is not part of a state: a job of another
+	// size has the same order, up to the numbers that cannot be divided evenly.
+	Implied bool
+}
+
+// dataset stands for the file in the origin of a number, whose record is the number.
+var dataset = "dataset"
+
 // padding is the number that readers.EvenPad adds.
 const padding = -1
 
-// NewRange makes a reader of numbers, as int64 without dimensions. If shards.Total is not 0, the numbers are divided: tuple
-// k of a virtual shard is place k*Total + shard of the pass.
-func NewRange(count int64, seed *uint64, shards readers.VirtualShards) (readers.Reader, error) {
+// NewRange makes a reader of numbers, as int64 without dimensions. Tuple k of a virtual shard is place k*Total + shard of the
+// pass.
+func NewRange(count int64, seed *uint64, shards Division) (readers.Reader, error) {
 	spec, err := pyfeed.NewSpec([]pyfeed.Slot{{Name: "index", DType: pyfeed.Int64}})
 	if err != nil {
 		return nil, err
 	}
 	r := &rangeReader{spec: spec, shards: shards, divided: shards.Total > 0, seed: seed}
 	if r.shards.Records = count; !r.divided {
-		r.shards = readers.Undivided(count)
+		r.shards.VirtualShards = readers.Undivided(count)
 	}
 	if err := r.shards.CheckRecords(); err != nil {
 		return nil, err
@@ -73,7 +84,11 @@ func (r *rangeReader) next(_ context.Context, out []*pyfeed.Tuple) (int, error) 
 			return 0, err
 		}
 		s.Hold(data, b)
-		binary.NativeEndian.PutUint64(data, uint64(r.number(r.at)))
+		number := r.number(r.at)
+		binary.NativeEndian.PutUint64(data, uint64(number))
+		if t.From = (pyfeed.Origin{}); number != padding {
+			t.From = pyfeed.Origin{File: &dataset, Record: number}
+		}
 		r.at++
 		if k+1 < n && r.arena.Full() { // one memory block each call
 			pyfeed.ReleaseAll(out[k+1 : n])
@@ -116,10 +131,14 @@ func (r *rangeReader) Identity() (string, []state.Option) {
 	if r.seed != nil {
 		options = append(options, state.Option{Name: "shuffle", Value: strconv.FormatUint(*r.seed, 10)})
 	}
+	kind := "range"
 	if r.divided {
-		return "range with rank", append(options, state.Option{Name: "virtual_shards", Value: r.shards.Total})
+		kind = "range with rank"
 	}
-	return "range", options
+	if r.divided && !r.shards.Implied {
+		options = append(options, state.Option{Name: "virtual_shards", Value: r.shards.Total})
+	}
+	return kind, options
 }
 
 // Save implements readers.Resumable. The number of tuples suffices.
@@ -139,7 +158,7 @@ func (r *rangeReader) VirtualShards() readers.VirtualShards {
 	if !r.divided {
 		return readers.VirtualShards{}
 	}
-	return r.shards
+	return r.shards.VirtualShards
 }
 
 // Length implements readers.Sized.

@@ -355,6 +355,21 @@ def test_a_job_goes_on_with_another_number_of_processes(way: dict[str, Any]) -> 
         assert values_of(quarter) == job[48 + rank :: 4]
 
 
+def test_at_most_a_sample_less_than_there_are_processes_is_left_out(way: dict[str, Any]) -> None:
+    make = partial(from_dataset, Dataset(itself, 100), 5, shuffle=2)
+    parts = [values_of(make(rank=rank, world=3, **way)) for rank in range(3)]
+    assert [len(part) for part in parts] == [33, 33, 33]
+    assert len({x for part in parts for x in part}) == 99
+    # The state at the end of a pass is one for a job of another size, whose pass has another number of samples.
+    reader = make(rank=0, world=3, **way)
+    list(reader)
+    other = from_dataset(Dataset(itself, 100), 15, shuffle=2, rank=0, world=1, **way)
+    other.load_state_dict(reader.state_dict())
+    both = [from_dataset(Dataset(itself, 100), 15, shuffle=2, rank=0, world=1) for _ in range(2)]
+    list(both[0])
+    assert values_of(other) == values_of(both[0])
+
+
 @pytest.mark.parametrize("batch_size", [None, 4])
 def test_even(batch_size: int | None, way: dict[str, Any]) -> None:
     make = partial(from_dataset, Dataset(picture, 10), batch_size, virtual_shards=4, **way)
@@ -393,7 +408,7 @@ def test_an_exception_names_the_sample(way: dict[str, Any]) -> None:
         next(reader)
     notes = "\n".join(caught.value.__notes__)
     assert "sample 7 of the dataset" in notes
-    assert "tuple 2 of pass 0" in notes
+    assert "in map: tuple 2 of pass 0 (a batch of 3 that begins with dataset, record 6)" in notes
 
 
 class FailsTogether(Together):
@@ -423,8 +438,19 @@ def test_bad_samples_are_skipped(way: dict[str, Any]) -> None:
     reader = from_dataset(Dataset(fail_at_7), 3, on_error="skip", **way)
     assert numbers_of(reader) == [[0, 1, 2], [3, 4, 5], [6, 8, 9]]
     details = reader.stats()["below"][0]["details"]
-    assert details["skipped"] == 1
-    assert "seven" in str(details["skips"])
+    reason = "KeyError: 'seven'"
+    assert details["skips"] == [{"pass": 0, "index": 7, "file": "dataset", "record": 7, "reason": reason}]
+
+
+def fail_at_0(i: int) -> int:
+    return 1 // i
+
+
+def test_a_first_sample_is_skipped_too(way: dict[str, Any]) -> None:
+    reader = from_dataset(Dataset(fail_at_0, 4), 2, on_error="skip", **way)
+    assert numbers_of(reader) == [[1, 0], [0]]
+    with pytest.raises(ZeroDivisionError):
+        from_dataset(Dataset(fail_at_0, 4), 2, **way)
 
 
 def at_5(wrong: Any) -> Callable[[int], Any]:
@@ -481,13 +507,13 @@ def test_rows_that_could_be_concatenated_by_mistake() -> None:
         ({"sampler": [1], "shuffle": 3}, ["shuffle", "sampler"]),
         ({"sampler": [1], "rank": 0, "world": 2}, ["rank", "sampler"]),
         ({"world": 2}, ["world", "rank"]),
-        ({"rank": 0, "world": 5}, ["world", "48"]),
+        ({"rank": 0, "world": 5, "virtual_shards": 48}, ["world", "48"]),
         ({"rank": 0, "world": 2, "virtual_shards": 2, "even": "odd"}, ["even", "odd"]),
         ({"on_error": "ignore"}, ["on_error", "ignore"]),
         ({"on_error": "skip", "rank": 0, "world": 2}, ["on_error", "rank"]),
         ({"on_error": "skip", "collate_fn": list, "batch_size": 2}, ["on_error", "collate_fn"]),
         ({"num_workers": 2, "num_threads": 2}, ["num_threads", "num_workers"]),
-        ({"shuffle": True}, ["shuffle", "integer", "True"]),
+        ({"shuffle": True}, ["shuffle", "a seed", "True"]),
         ({"sampler": iter([1])}, ["sampler", "in each pass"]),
         ({"names": ["x", "x"], "as_dict": True}, ["names"]),
         ({"batch_size": 0}, ["batch_size", "at least 1"]),

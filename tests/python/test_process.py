@@ -258,7 +258,7 @@ WAITS = {
     "reserve": ("with queue.reserve(): raise AssertionError", "queue.push(tuple_of(1))"),
     "reservation made elsewhere": (
         "made[0].__enter__()",
-        "queue.push(tuple_of(1)); start(lambda: made.append(queue.reserve()))",
+        "queue.push(tuple_of(1)); start(lambda: made.append(queue.reserve()))[0].join()",
     ),
     "pop": ("queue.pop()", ""),
     "pop with a timeout": ("queue.pop(timeout=100)", ""),

@@ -173,7 +173,7 @@ def test_arguments_that_are_refused() -> None:
     with raises(InvalidArgument, 'shard: even: expected "drop", "repeat" or "pad", found "wrap"'):
         batches.shard(0, 2, even="wrap")
     other = 'split_batches: expected a reader that batch has made, found one of kind "shuffle": call '
-    with raises(InvalidArgument, f"{other}split_batches directly after batch"):
+    with raises(InvalidArgument, f"{other}split_batches directly after batch, or divide the source by its rank"):
         batches.shuffle(3).split_batches(0, 2)
     with raises(InvalidArgument, "rank: expected an integer or \"auto\", found 'automatic'"):
         batches.split_batches("automatic")
