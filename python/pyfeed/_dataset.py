@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -18,9 +18,7 @@ from ._scope import Scope, check_scope
 from ._structure import DTypes, Shapes, Structure
 from .errors import ArgumentTypeError, DTypeError, InvalidArgument
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
+_UNKNOWN_SIZES: tuple[int | None, int | None] = (None, None)
 _MOST_SKIPPED = 100  # samples that are tried, until one determines the slots
 _AHEAD_BYTES = 32 << 20  # of batches that wait for the consumer, by default
 
@@ -232,10 +230,10 @@ def from_dataset(
         if shuffle is not None:
             attributes["shuffle"] = shuffle
         numbers = create_reader("create_range_reader", "range_reader", None, scope, attributes, as_dict=False)
-        if by_batches and batch_size is not None:
-            numbers = numbers.batch(batch_size, drop_last)
     else:
-        numbers = _numbers_of(sampler, batch_size if by_batches else None, drop_last, scope)
+        numbers = _numbers_of(sampler, scope)
+    if by_batches and batch_size is not None:
+        numbers = numbers.batch(batch_size, drop_last)
     check_on_error(numbers, on_error)
 
     n = max(num_threads, num_workers)
@@ -244,13 +242,14 @@ def from_dataset(
         capacity = max(min(_AHEAD_BYTES // max(size, 1), most), 2 * n)
     pads = division.get("even") == "pad"
     calls = {"with_position": False, "seed": None, "skips": on_error == "skip", "same_slots": False}
-    of_worker = None
+    of_worker, sizes = None, _UNKNOWN_SIZES
     if num_workers > 0:
         from pyfeed_worker import _samples as samples_of_worker
 
         of_worker = source.function(samples_of_worker, by_batches, pads)
-        if cell_bytes is None and by_batches and collate_fn is None:
-            cell_bytes = source.cell_bytes()
+        if by_batches:
+            rows = batch_size if sampler is not None else min(batch_size or 1, max(len(dataset), 1))
+            sizes = source.sizes_of_batches(rows or 1)
     try:
         reader = numbers._map(
             source.slots_of_batches() if by_batches else source.slots_of_samples(),
@@ -261,6 +260,7 @@ def from_dataset(
             num_workers,
             method=method,
             cell_bytes=cell_bytes,
+            sizes=sizes,
             function_of_worker=of_worker,
         )
     except ArgumentTypeError as error:
@@ -332,7 +332,8 @@ class _Source:
             self._structure = about.structure
         else:
             self._structure = 0 if len(shapes) == 1 and not _has_one(first) else tuple(range(len(shapes)))
-        self.delivered = about.structure
+        # A list of lists would be taken for a list of shapes, so that a tuple is described in its place.
+        self.delivered = about.structure if found is None or found.is_flat else found.structure
         values = _samples.flatten(self._structure, first, None if collate_fn else 0) if has_first else None
         self.slots = self._slots(about, values)
         if values is not None and collate_fn is None:
@@ -356,7 +357,7 @@ class _Source:
     def function(self, module: Any, by_batches: bool, pads: bool) -> Any:
         """Return the function of the map reader: of the module `_samples` of pyfeed or of pyfeed_worker."""
         if by_batches and self._collate_fn is not None:
-            return module.CollatedBatches(self._dataset, self._collate_fn, self._structure)
+            return module.CollatedBatches(self._dataset, self._collate_fn, self.slots, self._structure)
         make = module.Batches if by_batches else module.Samples
         return make(self._dataset, self.slots, self._structure, pads=pads)
 
@@ -369,12 +370,17 @@ class _Source:
         first = () if self._collate_fn is not None else (self._batch_size or 1,) if self._drop_last else (-1,)
         return [_attributes(s.name, s.dtype, (*first, *s.shape), 0) for s in self.slots]
 
-    def cell_bytes(self) -> int:
-        """Return the size of a batch in shared memory."""
-        from .shared import _bytes_of
+    def sizes_of_batches(self, rows: int) -> tuple[int | None, int | None]:
+        """Return the sizes of a batch of numbers and of a batch in shared memory, as far as they are known."""
+        from .shared import MOST_CELL_BYTES, size_of_tuple
 
-        specs = tuple((s.dtype, (self._batch_size or 1, *s.shape), 0, "") for s in self.slots)
-        return _bytes_of((*specs, ("int64", (), 0, "")))
+        def size_of(*slots: tuple[str, tuple[int, ...]]) -> int | None:
+            size = size_of_tuple([(dtype, shape, 0, "") for dtype, shape in slots])
+            return size if size <= MOST_CELL_BYTES else None
+
+        if self._collate_fn is not None:
+            return size_of(("int64", (rows,))), None
+        return size_of(("int64", (rows,))), size_of(*((s.dtype, (rows, *s.shape)) for s in self.slots), ("int64", ()))
 
     @property
     def sample_bytes(self) -> int:
@@ -418,6 +424,8 @@ def _first_of(dataset: Any, *, skips: bool) -> Any:
 def _collate_first(collate_fn: Callable[[list[Any]], Any], first: Any) -> Any:
     try:
         return collate_fn([first])
+    except StopIteration as stop:
+        raise RuntimeError("collate_fn raised StopIteration") from stop
     except Exception as error:
         error.add_note("This was a call of collate_fn with sample 0 alone, which determines the slots.")
         raise
@@ -432,6 +440,8 @@ class _Found:
         Its values.
     structure
         The numbers of the values in their places; 0 for a single value.
+    is_flat : bool
+        Whether it is a single value, or a tuple or a list of values.
     shapes
         The shapes of the values in their places, as the argument `shapes` has them.
     """
@@ -441,8 +451,13 @@ class _Found:
         self.values: list[Any] = []
         self.structure: Structure = self._structure_of("", sample)
         shapes = self._shapes_of(self.structure)
-        flat = isinstance(self.structure, (tuple, list)) and all(isinstance(part, int) for part in self.structure)
-        self.shapes: Any = [shapes] if self.structure == 0 else list(shapes) if flat else shapes
+        is_sequence = isinstance(self.structure, (tuple, list))
+        self.is_flat = self.structure == 0 or (is_sequence and all(isinstance(part, int) for part in self.structure))
+        self.shapes: Any = shapes
+        if self.structure == 0:
+            self.shapes = [shapes]
+        elif is_sequence:
+            self.shapes = list(shapes) if self.is_flat else tuple(shapes)
 
     def _structure_of(self, path: str, part: Any) -> Structure:
         if isinstance(part, Mapping) or (isinstance(part, (tuple, list)) and not _is_list_of_numbers(part)):
@@ -476,24 +491,14 @@ class _Found:
 # ---- Samplers --------------------------------------------------------------------------------
 
 
-def _numbers_of(sampler: Iterable[Any], batch_size: int | None, drop_last: bool, scope: Scope | None) -> Reader:
-    """Make a reader of the numbers of a sampler, or of batches of them."""
+def _numbers_of(sampler: Iterable[Any], scope: Scope | None) -> Reader:
+    """Make a reader of the numbers of a sampler."""
 
-    def single(start: int) -> Iterator[tuple[Any, ...]]:
+    def numbers(start: int) -> Iterator[tuple[int]]:
         for number in itertools.islice(iter(sampler), start, None):
             yield (_index(number),)
 
-    def batches(start: int) -> Iterator[tuple[npt.NDArray[np.int64]]]:
-        size = batch_size or 1
-        numbers = itertools.islice(iter(sampler), start * size, None)
-        while batch := [_index(number) for number in itertools.islice(numbers, size)]:
-            if drop_last and len(batch) < size:
-                return
-            yield (np.array(batch, np.int64),)
-
-    shape = () if batch_size is None else (-1,)
-    function = single if batch_size is None else batches
-    return from_generator(function, [shape], dtypes=["int64"], names=["index"], capacity=64, scope=scope)
+    return from_generator(numbers, [()], dtypes=["int64"], names=["index"], capacity=1024, scope=scope)
 
 
 def _index(value: Any) -> int:

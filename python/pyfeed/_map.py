@@ -67,10 +67,7 @@ class MapTask(MapWork):
         """Call the function and complete the ticket, with a result or with an error."""
         try:
             if isinstance(self._function, ResultWriter):
-                reservation, memory = workers.reserve(self._function.slots(arrays))
-                self._function.write(arrays, memory)
-                del memory
-                workers.commit(ticket, reservation)
+                self._write(workers, ticket, arrays, self._function)
                 return
             position = workers.position(ticket) if self._call.needs_position else (0, 0)
             try:
@@ -83,6 +80,15 @@ class MapTask(MapWork):
             workers.complete(ticket, result)
         except BaseException as error:
             self.fail(workers, ticket, error)
+
+    @staticmethod
+    def _write(workers: _native.Workers, ticket: int, arrays: tuple[Any, ...], function: ResultWriter) -> None:
+        reserved: list[Any] = list(workers.reserve(function.slots(arrays)))
+        try:
+            function.fill(arrays, reserved.pop())
+            workers.commit(ticket, reserved[0])
+        finally:
+            reserved.clear()
 
     def start(self, reader: Reader, num_threads: int) -> None:
         """Start the threads for a map reader. They end when the reader is gone."""

@@ -22,8 +22,19 @@ class ResultWriter(FlatFunction, ABC):
         """Return dtype, shape, number of levels of detail and name of each array of the result for these arguments."""
 
     @abstractmethod
-    def write(self, arguments: tuple[Any, ...], arrays: tuple[Any, ...]) -> None:
-        """Write the result into arrays that `slots` describes."""
+    def write(self, arguments: tuple[Any, ...], arrays: list[Any]) -> None:
+        """Write the result into arrays that `slots` describes. No local variable may refer to one of them."""
+
+    def fill(self, arguments: tuple[Any, ...], memory: tuple[Any, ...]) -> None:
+        """Call `write`. Afterwards nothing refers to the memory, not even the traceback of an exception."""
+        arrays = list(memory)
+        del memory
+        try:
+            self.write(arguments, arrays)
+        except StopIteration as stop:
+            raise RuntimeError("the function raised StopIteration") from stop
+        finally:
+            arrays.clear()
 
 
 class MapCall:

@@ -6,7 +6,7 @@ import pickle
 import threading
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import pyfeed_worker
@@ -32,6 +32,9 @@ class MapProcesses(MapWork):
     The reader owns it, and it owns the queue of the results. The library posts the tuples and collects the results. A
     thread handles what needs Python: exceptions of the function, and processes that have died. It holds only a weak
     reference.
+
+    `sizes` are those of a tuple and of a result in shared memory, in bytes. None: the size follows from the slots, or
+    it is `_UNKNOWN_BYTES`.
     """
 
     def __init__(
@@ -41,7 +44,7 @@ class MapProcesses(MapWork):
         failures: int,
         *,
         method: str,
-        cell_bytes: int | None,
+        sizes: tuple[int | None, int | None],
         with_position: bool,
         seed: int | None,
         skips: bool,
@@ -49,7 +52,7 @@ class MapProcesses(MapWork):
     ) -> None:
         super().__init__(upstream, failures, skips=skips, same_slots=same_slots)
         self._function = (function, with_position, seed)
-        self._method, self._cell_bytes = method, cell_bytes
+        self._method, self._sizes = method, sizes
         self._exiting = False  # the interpreter is ending
         self._queue: SharedFeedQueue
         self._workers: _native.Workers
@@ -70,12 +73,12 @@ class MapProcesses(MapWork):
             # for each result. Each worker may keep the arguments of one call, and so its task.
             min(max(capacity // 2, num_workers + 1), _MOST_TASKS),
             len(below),
-            self._size_of((s.dtype, s.shape, s.lod_levels, s.name) for s in below),
+            self._sizes[0] or _size_of((s.dtype, s.shape, s.lod_levels, s.name) for s in below),
         )
         self._queue = SharedFeedQueue._make(
             (*specs, ticket),
             min(2 * capacity + num_workers, 4096),
-            self._size_of((*specs, ticket)),
+            self._sizes[1] or _size_of((*specs, ticket)),
             CPUPlace(),
             scope=Scope(),
             tasks=tasks,
@@ -94,15 +97,6 @@ class MapProcesses(MapWork):
         )
         _exit.daemon_threads.add(thread)
         thread.start()
-
-    def _size_of(self, specs: Any) -> int:
-        """Return the memory for a tuple with these slots."""
-        if self._cell_bytes is not None:
-            return self._cell_bytes
-        try:
-            return _bytes_of(tuple(specs))
-        except InvalidArgument:  # its size is not known
-            return _UNKNOWN_BYTES
 
     def replace_workers(self, ticket: int) -> None:
         """Replace the processes that have died, because a tuple waits for them. If that fails, its ticket fails."""
@@ -125,6 +119,14 @@ class MapProcesses(MapWork):
         except BaseException:  # the exception has methods that fail
             error = _producer_error(kind, message, traceback)
         self.fail(self._workers, ticket, error, (kind, message, traceback))
+
+
+def _size_of(specs: Iterable[tuple[Any, tuple[int, ...], int, str]]) -> int:
+    """Return the memory for a tuple with these slots."""
+    try:
+        return _bytes_of(tuple(specs))
+    except InvalidArgument:  # its size is not known
+        return _UNKNOWN_BYTES
 
 
 def _note_exit(work: weakref.ref[MapProcesses]) -> None:

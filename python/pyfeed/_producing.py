@@ -184,11 +184,14 @@ def run_passes(queue: PyArrayFeedQueue, function: Callable[..., Iterable[Sequenc
             pass_id = queue.wait_pass(pass_id)
         except QueueClosed:
             return
-        try:
-            options = {}
-            if takes_start:
+        options = {}
+        if takes_start:
+            try:
                 options["start"] = queue._get_start(pass_id)
                 queue._set_start(pass_id, options["start"])
+            except QueueClosed:  # the pass is over already
+                continue
+        try:
             push_all(partial(queue.push, pass_id=pass_id), call_producer(function, **options))
             queue.close(pass_id)
         except BaseException as e:

@@ -626,6 +626,7 @@ class Reader(_native.Reader):
         ordered: bool = True,
         method: str = "spawn",
         cell_bytes: int | None = None,
+        sizes: tuple[int | None, int | None] = (None, None),
         function_of_worker: Callable[..., Any] | None = None,
     ) -> Reader:
         """Make a map reader, and start its threads or processes.
@@ -638,6 +639,9 @@ class Reader(_native.Reader):
             The structure of the tuples that the reader delivers.
         calls : dict
             The arguments of `MapTask` that say which function it calls, and how.
+        sizes : tuple of int or None
+            The sizes of a tuple and of a result in shared memory, if `cell_bytes` is not given; None: see
+            `MapProcesses`.
         function_of_worker : callable, optional
             What processes call in place of the function.
         """
@@ -654,7 +658,8 @@ class Reader(_native.Reader):
             if function_of_worker is not None:
                 calls = {**calls, "function": function_of_worker}
             failures = capacity + num_workers
-            processes = MapProcesses(self, failures=failures, method=method, cell_bytes=cell_bytes, **calls)
+            given = sizes if cell_bytes is None else (cell_bytes, cell_bytes)
+            processes = MapProcesses(self, failures=failures, method=method, sizes=given, **calls)
             out._upstream = processes
             processes.start(out, num_workers, capacity)
             out._processes = num_workers

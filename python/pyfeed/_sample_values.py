@@ -35,8 +35,15 @@ class SampleSlot(NamedTuple):
         return self.name or "value"
 
 
-def array_of(value: Any, label: str, index: int = 0) -> Array:
+def name_of(index: int | None) -> str:
+    """Return what an error calls a sample; None: the result of a collate function."""
+    return "the result of collate_fn" if index is None else f"sample {index}"
+
+
+def array_of(value: Any, label: str, index: int | None = 0) -> Array:
     """Return a value of sample number `index` as an array of the host. `label` names the value in errors.
+
+    An index of None stands for the result of a collate function.
 
     Raises
     ------
@@ -53,11 +60,15 @@ def array_of(value: Any, label: str, index: int = 0) -> Array:
         array = np.frombuffer(value.encode("utf-8", "surrogateescape"), np.uint8)
     elif isinstance(value, (bytes, bytearray)):
         array = np.frombuffer(value, np.uint8)
+    elif isinstance(value, np.ma.MaskedArray):
+        raise DTypeError(f"{name_of(index)}: {label}: expected an array without a mask, found a masked one")
     elif isinstance(value, _CONVERTED) or hasattr(value, "__array__") or hasattr(value, "__array_interface__"):
         try:
             array = np.asarray(value)
         except ValueError:  # lists of different lengths
             array = np.empty(1, object)
+        if array.dtype == np.float64 and isinstance(value, (list, tuple)) and _has_integers_only(value):
+            array = np.asarray(value, object)  # one of them is larger than int64
     else:
         array = np.empty(1, object)
     if array.dtype.kind not in _ORDER and not _is_bfloat16(array.dtype):
@@ -65,9 +76,15 @@ def array_of(value: Any, label: str, index: int = 0) -> Array:
             f"dtype {array.dtype}" if array.dtype != object else repr(value) if isinstance(value, int) else type(value)
         )
         raise DTypeError(
-            f"sample {index}: {label}: expected an array, a number, text, bytes or a list of numbers, found {found}"
+            f"{name_of(index)}: {label}: expected an array, a number, text, bytes or a list of numbers, found {found}"
         )
     return array
+
+
+def _has_integers_only(values: Any) -> bool:
+    return bool(values) and all(
+        _has_integers_only(x) if isinstance(x, (list, tuple)) else isinstance(x, (int, np.integer)) for x in values
+    )
 
 
 def _is_tensor(value: Any) -> bool:
@@ -76,7 +93,7 @@ def _is_tensor(value: Any) -> bool:
     return torch is not None and isinstance(value, getattr(torch, "Tensor", ()))
 
 
-def _tensor_array(tensor: Any, label: str, index: int) -> Array:
+def _tensor_array(tensor: Any, label: str, index: int | None) -> Array:
     array: Array
     try:
         array = tensor.numpy()
@@ -85,7 +102,7 @@ def _tensor_array(tensor: Any, label: str, index: int) -> Array:
         pass
     if tensor.device.type != "cpu":
         raise UnsupportedError(
-            f"sample {index}: {label}: expected a tensor in memory of the host, found one on {tensor.device}"
+            f"{name_of(index)}: {label}: expected a tensor in memory of the host, found one on {tensor.device}"
         )
     torch, tensor = sys.modules["torch"], tensor.detach()
     try:
@@ -96,12 +113,12 @@ def _tensor_array(tensor: Any, label: str, index: int) -> Array:
         return array
     except (TypeError, RuntimeError) as error:
         raise DTypeError(
-            f"sample {index}: {label}: expected a dense tensor that NumPy can view, found {error}"
+            f"{name_of(index)}: {label}: expected a dense tensor that NumPy can view, found {error}"
         ) from None
 
 
 def _is_bfloat16(dtype: np.dtype[Any]) -> bool:
-    return dtype.itemsize == 2 and (dtype.kind == "V" or dtype.name == "bfloat16")
+    return dtype.itemsize == 2 and ((dtype.str == "|V2" and dtype.names is None) or dtype.name == "bfloat16")
 
 
 def dtype_name(array: Array) -> str:
@@ -115,7 +132,7 @@ def dtype_of(name: str) -> np.dtype[Any]:
     return np.dtype("V2" if name == "bfloat16" else name)
 
 
-def convert(value: Any, slot: SampleSlot, index: int) -> Array:
+def convert(value: Any, slot: SampleSlot, index: int | None) -> Array:
     """Return a value of sample number `index` as an array with the dtype of a slot.
 
     Only numbers and lists of numbers are converted to another dtype, of the same or of a higher kind.
@@ -138,7 +155,7 @@ def convert(value: Any, slot: SampleSlot, index: int) -> Array:
         if converted is not None:
             return converted
     number = f" {value!r}" if isinstance(value, NUMBERS) else ""
-    raise DTypeError(f"sample {index}: {slot.label}: expected {slot.dtype}, found {dtype_name(array)}{number}")
+    raise DTypeError(f"{name_of(index)}: {slot.label}: expected {slot.dtype}, found {dtype_name(array)}{number}")
 
 
 def _convert_numbers(array: Array, dtype: np.dtype[Any]) -> Array | None:
@@ -172,7 +189,7 @@ def check_value(value: Any, slot: SampleSlot, index: int) -> Array:
         return array
     alike = found[1:] == expected[1:] and len(found) == len(expected)
     hint = ": if samples differ in length, give shapes with a first dimension of -1" if alike else ""
-    raise ShapeError(f"sample {index}: {slot.label}: expected shape {expected}, found {found}{hint}")
+    raise ShapeError(f"{name_of(index)}: {slot.label}: expected shape {expected}, found {found}{hint}")
 
 
 def zeros_of(slot: SampleSlot) -> Any:
@@ -190,7 +207,7 @@ def stack(to: Any, values: Sequence[Any]) -> bool:
 
     They have to if they are not alike, or do not fit: `convert` then finds the one that does not.
     """
-    if type(to) is not np.ndarray:
+    if type(to) is not np.ndarray or len(to) != len(values):
         return False
     shape = to.shape[1:]
     if _is_tensor(values[0]):
@@ -199,7 +216,7 @@ def stack(to: Any, values: Sequence[Any]) -> bool:
     if kinds == {np.ndarray}:
         if not shape or any(x.shape != shape or x.dtype != to.dtype for x in values):
             return False
-        np.concatenate(values, out=to.reshape(-1, *shape[1:]), casting="no")
+        np.concatenate(values, out=to.reshape(len(to) * shape[0], *shape[1:]), casting="no")
         return True
     if shape or not all(issubclass(kind, NUMBERS) for kind in kinds) or to.dtype.kind == "V":
         return False

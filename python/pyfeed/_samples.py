@@ -14,7 +14,7 @@ import numpy as np
 
 from ._lod import LoDTensor
 from ._map_call import FlatFunction, ResultWriter
-from ._sample_values import SampleSlot, array_of, check_value, dtype_of, stack, zeros_of
+from ._sample_values import SampleSlot, check_value, convert, dtype_of, name_of, stack, zeros_of
 from .errors import SlotCountError
 
 # Larger parts of a sample are copied into the batch before the next sample is made: then they are in the cache of the
@@ -68,7 +68,7 @@ class Batches(ResultWriter):
         (numbers,) = arguments
         return tuple((slot.dtype, (len(numbers), *slot.shape), 0, "") for slot in self._slots)
 
-    def write(self, arguments: tuple[Any, ...], arrays: tuple[Any, ...]) -> None:
+    def write(self, arguments: tuple[Any, ...], arrays: list[Any]) -> None:
         (numbers,) = arguments
         indices = numbers.tolist()
         if self._pads and _PAD in indices:
@@ -76,7 +76,8 @@ class Batches(ResultWriter):
                 array[numbers == _PAD] = np.zeros((), array.dtype)
             rows = [row for row, index in enumerate(indices) if index != _PAD]
             indices = [indices[row] for row in rows]
-            arrays = tuple(_Rows(array, rows) for array in arrays)
+            arrays[:] = [_Rows(array, rows) for array in arrays]
+            del array
         if not indices:
             return
         early = [i for i, n in enumerate(self._bytes) if n >= _EARLY_BYTES and n * len(indices) >= _EARLY_BATCH_BYTES]
@@ -87,9 +88,9 @@ class Batches(ResultWriter):
         for i in range(len(self._slots)):
             if i not in early and not stack(arrays[i], columns[i]):
                 for row, value in enumerate(columns[i]):
-                    self._store(arrays[i], row, i, value, indices[row])
+                    self._store(arrays, row, i, value, indices[row])
 
-    def _write_early(self, early: list[int], indices: list[int], arrays: tuple[Any, ...]) -> list[Sequence[Any]]:
+    def _write_early(self, early: list[int], indices: list[int], arrays: list[Any]) -> list[Sequence[Any]]:
         """Write the values of some slots, sample by sample. Return the values of the others, slot by slot."""
         columns: list[Sequence[Any]] = [[] for _ in self._slots]
         late = [i for i in range(len(self._slots)) if i not in early]
@@ -99,16 +100,17 @@ class Batches(ResultWriter):
             # Nothing but `values` may refer to the sample, so that the next one gets its memory.
             values = flatten(self._structure, together[row] if together else fetch(self._dataset, index), index)
             for i in early:
-                self._store(arrays[i], row, i, values[i], index)
+                self._store(arrays, row, i, values[i], index)
             for i, append in zip(late, add, strict=True):
                 append(values[i])
             del values
         return columns
 
-    def _store(self, to: Any, row: int, i: int, value: Any, index: int) -> None:
+    def _store(self, arrays: list[Any], row: int, i: int, value: Any, index: int) -> None:
         """Write a value of a sample into a row, or raise the error that says why it does not fit."""
         array = check_value(value, self._slots[i], index)
-        to[row] = array.view(to.dtype) if array.dtype != to.dtype else array
+        dtype = arrays[i].dtype  # that of ml_dtypes for bfloat16, if it is imported
+        arrays[i][row] = array if array.dtype == dtype else array.view(dtype)
 
 
 class CollatedBatches(FlatFunction):
@@ -120,18 +122,22 @@ class CollatedBatches(FlatFunction):
         Has ``__getitem__``.
     collate : callable
         Called with the list of samples.
+    slots : sequence of SampleSlot
+        The slots of its results.
     structure
         The structure of its results, as in ``pyfeed._structure``; an int if a result is a single value.
     """
 
-    def __init__(self, dataset: Any, collate: Callable[[list[Any]], Any], structure: Any) -> None:
+    def __init__(
+        self, dataset: Any, collate: Callable[[list[Any]], Any], slots: Sequence[SampleSlot], structure: Any
+    ) -> None:
         self._dataset, self._collate, self._structure = dataset, collate, structure
+        self._slots = [SampleSlot(*slot) for slot in slots]
 
     def __call__(self, numbers: Any) -> tuple[Any, ...]:
-        indices = numbers.tolist()
-        batch = self._collate(_all_samples(self._dataset, indices))
+        batch = self._collate(_all_samples(self._dataset, numbers.tolist()))
         values = flatten(self._structure, batch, None)
-        return tuple(array_of(x, "the result of collate_fn") if type(x) is list else x for x in values)
+        return tuple(convert(x, slot, None) for x, slot in zip(values, self._slots, strict=True))
 
 
 class _Rows:
@@ -174,7 +180,7 @@ def _all_samples(dataset: Any, indices: list[int]) -> list[Any]:
     if get_all is None:
         return _fetch([], dataset, indices)
     try:
-        samples = list(get_all(indices))
+        samples = list(get_all(list(indices)))  # a copy, which the dataset may change
     except Exception as error:
         error.add_note(f"This was __getitems__ for {len(indices)} samples from {indices[0]} to {indices[-1]}.")
         raise
@@ -242,7 +248,7 @@ def flatten(structure: Any, sample: Any, index: int | None) -> Sequence[Any]:
 
 
 def _refuse_structure(structure: Any, found: Any, index: int | None) -> NoReturn:
-    what = "the result of collate_fn" if index is None else f"sample {index}"
+    what = name_of(index)
     if isinstance(structure, dict):
         expected = f"a dict with the keys {', '.join(map(repr, structure))}"
     else:

@@ -72,7 +72,7 @@ def _write_results(ring: Ring, function: ResultWriter, arguments: Any) -> NoRetu
             slots = (*function.slots(given), ("int64", (), 0, ""))
             reservation, memory = ring.reserve(tuple((*slot[:2], ()) for slot in slots), None)
             try:
-                function.write(given, memory[:-1])
+                function.fill(given, memory[:-1])
             except BaseException:
                 ring.abandon(*reservation)
                 raise

@@ -13,6 +13,7 @@ import threading
 import time
 import warnings
 import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +132,7 @@ def consume(queue: SharedFeedQueue, workers: int, killed: bool) -> None:
 
 def map_worker(rng: random.Random, folder: Path) -> None:
     with no_leaks():
-        lose_map_workers(rng)
+        rng.choice([lose_map_workers, lose_dataset_workers])(rng)
         if not wait_until(lambda: not multiprocessing.active_children()):  # the call also reaps them
             raise Failure("hangs", f"workers {multiprocessing.active_children()} are still running")
 
@@ -153,27 +154,61 @@ def lose_map_workers(rng: random.Random) -> None:
         )
         .batch(step)
     )
+
+    def check(number: int, sum_: Any) -> None:
+        right = int(sum_) == zlib.crc32(subprocesses.contents(0, number).tobytes())
+        expect(right, "losses", f"tuple {number}: wrong checksum")
+
+    with killing(rng):
+        for _ in range(rng.randint(2, 6)):
+            check_pass(reader, range(count), check)
+            reader.reset()
+
+
+def lose_dataset_workers(rng: random.Random) -> None:
+    """Do the same for processes that write batches of samples."""
+    count = rng.choice([20, 200])
+    size = rng.choice([20, 8192])  # numbers; the larger samples are written one by one
+    reader = pyfeed.from_dataset(
+        subprocesses.Samples(count, size),
+        rng.choice([7, 30]),
+        num_workers=rng.randint(1, 3),
+        method=rng.choice(["fork", "fork", "spawn"]),
+        scope=Scope(),
+    )
+
+    def check(number: int, row: Any) -> None:
+        expect(bool((row == number).all()), "losses", f"sample {number}: wrong values")
+
+    with killing(rng):
+        for _ in range(rng.randint(2, 6)):
+            check_pass(reader, range(count), check)
+            reader.reset()
+
+
+def check_pass(reader: Any, numbers: range, check: Callable[[int, Any], None]) -> None:
+    """Read a pass, and check what it delivers before an error."""
+    following = 0
+    try:
+        while True:
+            for number, row in zip(*reader.read()[::2], strict=True):
+                expect(following == int(number), "losses", f"expected tuple {following}, found {number}")
+                check(following, row)
+                following += 1
+    except pyfeed.errors.EndOfData:
+        expect(following == len(numbers), "losses", f"the pass ended without an error after {following} tuples")
+    except pyfeed.errors.WorkerError:
+        pass
+
+
+@contextlib.contextmanager
+def killing(rng: random.Random) -> Iterator[None]:
+    """Kill worker processes again and again."""
     over = threading.Event()
     killer = threading.Thread(target=kill_map_workers, args=(random.Random(rng.random()), over))
     killer.start()
     try:
-        for _ in range(rng.randint(2, 6)):
-            following = 0
-            try:
-                while True:
-                    for number, sum_ in zip(*reader.read()[::2], strict=True):
-                        expect(following == int(number), "losses", f"expected tuple {following}, found {number}")
-                        expect(
-                            int(sum_) == zlib.crc32(subprocesses.contents(0, int(number)).tobytes()),
-                            "losses",
-                            f"tuple {number}: wrong checksum",
-                        )
-                        following += 1
-            except pyfeed.errors.EndOfData:
-                expect(following == count, "losses", f"the pass ended without an error after {following} of {count}")
-            except pyfeed.errors.WorkerError:
-                pass
-            reader.reset()
+        yield
     finally:
         over.set()
         killer.join()

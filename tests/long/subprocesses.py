@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import zlib
+from typing import Any
 
 import numpy as np
 from pyfeed_worker import Producer
@@ -44,6 +45,19 @@ def train(method: str, workers: int, persistent: bool) -> None:
         queue.reopen()
         if not persistent:
             queue.start(work, ("ps",), num_workers=workers, method=method)
+
+
+class Samples:
+    """A dataset of tuples of a number, another one, and an array of the number."""
+
+    def __init__(self, count: int, size: int) -> None:
+        self.count, self.size = count, size
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, i: int) -> Any:
+        return i, -i, np.full(self.size, i)
 
 
 def checksum(number: np.ndarray[tuple[()], np.dtype[np.int64]]) -> tuple[object, ...]:

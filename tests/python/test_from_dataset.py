@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import signal
@@ -540,7 +541,7 @@ def test_empty_datasets() -> None:
 
 def test_samplers_that_are_refused(way: dict[str, Any]) -> None:
     with refused(pyfeed.errors.ArgumentTypeError, "sampler", "integers", "1.5"):
-        next(from_dataset(Dataset(itself), 2, sampler=[0, 1.5], **way))
+        list(from_dataset(Dataset(itself), 2, sampler=[0, 1.5], **way))
 
 
 @pytest.mark.parametrize("first", [None, {}, (), {"x": None}, object(), np.array(["a"])], ids=repr)
@@ -556,6 +557,136 @@ def test_a_first_sample_that_does_not_fit_the_shapes() -> None:
         from_dataset(Dataset(picture), 2, shapes=[(2,), (), ()])
     with refused(pyfeed.errors.SlotCountError, "sample 0", "'a'"):
         from_dataset(Dataset(named), 2, shapes={"a": ()})
+
+
+class Removes(Together):
+    """Changes the list of numbers that it gets."""
+
+    def __getitems__(self, indices: list[int]) -> list[Any]:
+        while len(indices) > 1:
+            indices.pop()
+        return [self.make(i) for i in indices]
+
+
+class Pops(Together):
+    def __getitems__(self, indices: list[int]) -> Any:
+        return (self.make(indices.pop(0)) for _ in range(len(indices)))
+
+
+@pytest.mark.parametrize("make", [itself, picture, large, lambda i: np.array(i)], ids=str)
+def test_a_dataset_that_changes_the_numbers(make: Any, way: dict[str, Any]) -> None:
+    with refused(pyfeed.errors.SlotCountError, "__getitems__: expected 30 samples", "found 1"):
+        next(from_dataset(Removes(make, 60), 30, **way))
+    assert len(list(from_dataset(Pops(make, 60), 30, **way))) == 2
+
+
+class Stops(Together):
+    def __getitems__(self, indices: list[int]) -> list[Any]:
+        if 2 in indices:
+            raise StopIteration
+        return indices
+
+
+class StopsAsArray:
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise StopIteration
+
+
+def array_that_stops(i: int) -> Any:
+    return StopsAsArray() if i == 2 else np.array(i)
+
+
+@pytest.mark.parametrize("dataset", [Stops(itself), Dataset(array_that_stops)], ids=["getitems", "array"])
+def test_a_stop_iteration_of_other_methods_is_no_end(dataset: Any, way: dict[str, Any]) -> None:
+    with pytest.raises(RuntimeError, match="raised StopIteration"):
+        list(from_dataset(dataset, 2, **way))
+
+
+@pytest.mark.parametrize("shape", [(3000, 1), (3000,), (3000, 3), (3000, 0), (3000, 2, 0, 3), (3000, 0, 3)], ids=str)
+def test_small_samples(shape: tuple[int, ...], way: dict[str, Any]) -> None:
+    dataset = (np.arange(np.prod(shape)) % 251).astype("uint8").reshape(shape)
+    found = np.concatenate([x for (x,) in from_dataset(dataset, 1000, **way)])
+    np.testing.assert_array_equal(found, dataset)
+
+
+def test_batches_larger_than_the_dataset(way: dict[str, Any]) -> None:
+    (batch,) = from_dataset(np.arange(5000).reshape(5, 1000), 10**9, **way)
+    assert batch[0].shape == (5, 1000)
+
+
+def test_the_state_of_a_sampler_counts_samples(way: dict[str, Any]) -> None:
+    reader = from_dataset(Dataset(itself, 20), 2, sampler=range(20), **way)
+    assert [next(reader)[0].tolist() for _ in range(3)] == [[0, 1], [2, 3], [4, 5]]
+    with refused(pyfeed.errors.StateError, "batch_size: expected 2", "found 4"):
+        from_dataset(Dataset(itself, 20), 4, sampler=range(20)).load_state_dict(reader.state_dict())
+
+
+A = np.arange(80.0).reshape(2, 40)
+
+
+@pytest.mark.parametrize(
+    "sample", [[A, (1, A)], [A, [1, A]], [{"x": A}, 1], [A], ([A, A], 1), {"k": [A, (1,)]}, [(A,), (A,)]], ids=repr
+)
+def test_lists_in_samples(sample: Any, way: dict[str, Any]) -> None:
+    def compare(found: Any, expected: Any) -> None:
+        if isinstance(expected, dict):
+            assert list(found) == list(expected)
+            for key in expected:
+                compare(found[key], expected[key])
+        elif isinstance(expected, (list, tuple)):
+            assert len(found) == len(expected)
+            for one, other in zip(found, expected, strict=True):
+                compare(one, other)
+        else:
+            np.testing.assert_array_equal(found, np.stack([expected, expected]))
+
+    (batch,) = from_dataset([sample, sample], 2, **way)
+    compare(batch, sample)
+    if not isinstance(sample, list) or len(sample) > 1:
+        assert type(batch) is type(sample) or all(isinstance(x, np.ndarray) for x in sample)
+
+
+def numbers_and_dicts(samples: list[Any]) -> Any:
+    return [samples, {"twice": [2 * x for x in samples]}]
+
+
+def test_values_of_a_collate_function_are_converted(way: dict[str, Any]) -> None:
+    (batch,) = from_dataset(Dataset(itself, 3), 3, collate_fn=numbers_and_dicts, dtypes=["float32", "int16"], **way)
+    assert batch[0].dtype == np.float32
+    assert batch[0].tolist() == [0, 1, 2]
+    assert batch[1]["twice"].dtype == np.int16
+    assert batch[1]["twice"].tolist() == [0, 2, 4]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ([2**63 + 1, 1], "a list of numbers"),
+        (np.ma.masked_array([1.0, 2.0], [True, False]), "without a mask"),
+        (np.zeros(2, [("a", "u1"), ("b", "u1")]), "dtype"),
+        ([[1], [1, 2]], "a list of numbers"),
+    ],
+    ids=repr,
+)
+def test_values_that_would_lose_something(value: Any, text: str) -> None:
+    with refused(pyfeed.errors.DTypeError, "sample 0: value", text):
+        from_dataset([value], 1)
+
+
+def test_an_exception_keeps_no_batch() -> None:
+    def fail_late(i: int) -> Any:
+        if i == 29:
+            raise ValueError
+        return np.zeros(10_000)
+
+    reader = from_dataset(Dataset(fail_late, 30), 30)
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        next(reader)
+    reader.close()
+    del reader
+    gc.collect()
+    assert pyfeed.diagnostics.memory_stats()["live_batch_bytes"] < 30 * 8 * 10_000  # the numbers of the samples
+    assert caught.value.__notes__[0] == "This was sample 29 of the dataset."
 
 
 # ---- Processes, and other readers above ----------------------------------------------------------
