@@ -161,7 +161,7 @@ def from_dataset(
         twice. "pad" adds samples of zeros.
     on_error : {"raise", "skip"}
         ``"raise"``: a read raises the exception of the dataset. ``"skip"``: the sample is left out, and the
-        next one takes its place in the batch. The details of the reader `map` in `stats` list such samples,
+        next one takes its place in the batch. The details of the reader `map` in `Reader.stats` list them,
         in ``skips``. A state that was saved with one of the two values cannot be loaded with the other.
     scope : Scope, optional
         The scope of the variables of the readers, by default the global one.
