@@ -11,6 +11,7 @@ import numpy as np
 
 from . import _arguments, _ranks, _samples, _structure
 from ._arguments import flag, integer, optional, refuse, start_method, text, validate
+from ._cells import MOST_CELL_BYTES, size_of_tuple
 from ._open import create_reader
 from ._reader import Reader, check_on_error, from_generator
 from ._sample_values import NUMBERS, SampleSlot, array_of, check_value, dtype_name, dtype_of
@@ -372,7 +373,6 @@ class _Source:
 
     def sizes_of_batches(self, rows: int) -> tuple[int | None, int | None]:
         """Return the sizes of a batch of numbers and of a batch in shared memory, as far as they are known."""
-        from .shared import MOST_CELL_BYTES, size_of_tuple
 
         def size_of(*slots: tuple[str, tuple[int, ...]]) -> int | None:
             size = size_of_tuple([(dtype, shape, 0, "") for dtype, shape in slots])

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import pyfeed_worker
 
 from . import _exit, _native, _slots, errors
+from ._cells import cell_bytes_of
 from ._map import MapWork, structures_of
 from ._place import CPUPlace
 from ._scope import Scope
 from .errors import ArgumentTypeError, InvalidArgument, ProducerError, QueueClosed
-from .shared import SharedFeedQueue, _bytes_of
+from .shared import SharedFeedQueue
 
 if TYPE_CHECKING:
     from ._reader import Reader
@@ -124,7 +125,7 @@ class MapProcesses(MapWork):
 def _size_of(specs: Iterable[tuple[Any, tuple[int, ...], int, str]]) -> int:
     """Return the memory for a tuple with these slots."""
     try:
-        return _bytes_of(tuple(specs))
+        return cell_bytes_of(tuple(specs))
     except InvalidArgument:  # its size is not known
         return _UNKNOWN_BYTES
 

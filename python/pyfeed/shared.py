@@ -11,13 +11,12 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
-
-import numpy as np
 
 from . import _arguments, _exit, _native, _slots, _structure, unique_name
 from ._arguments import flag, format_value, integer, items, optional, text, validate
+from ._cells import cell_bytes_of
 from ._place import CPUPlace, Place, check_place
 from ._queue import PyArrayFeedQueue
 from ._reader import Reader, _erase
@@ -32,7 +31,6 @@ if TYPE_CHECKING:  # few programs need these modules, so functions import them o
 
     from pyfeed_worker import Producer
 
-_ALIGNMENT = 256
 _EXIT_STATUS_WAIT = 0.1  # seconds to wait for the exit status, if another thread has joined the worker
 _UNKNOWN = -(2**31)  # an exit status that is not known, for report_exit
 
@@ -185,7 +183,7 @@ class SharedFeedQueue(PyArrayFeedQueue):
     ) -> SharedFeedQueue:
         slots = _structure.describe(shapes, dtypes, lod_levels, names, as_dict=as_dict)
         specs = _slots.to_specs(*slots[:4])
-        size = _bytes_of(specs) if cell_bytes is None else cell_bytes
+        size = cell_bytes_of(specs) if cell_bytes is None else cell_bytes
         queue = cls._make(specs, ring_cells, size, place or CPUPlace(), name=name, scope=scope)
         queue._set_structure(slots.structure)
         queue._accepted = _structure.accepted(slots.structure, slots.names or ())
@@ -501,30 +499,6 @@ class SharedFeedQueue(PyArrayFeedQueue):
         s = self.stats()
         closed = ", closed" if s["closed"] else ""
         return f"<SharedFeedQueue {s['size']}/{self.capacity()} tuples, pass {s['pass_id']}{closed}>"
-
-
-MOST_CELL_BYTES = 2**40
-
-
-def _bytes_of(slots: Sequence[tuple[Any, tuple[int, ...], int, str]]) -> int:
-    """Return the size of a tuple in a cell, or raise an error if it is not known."""
-    for i, (dtype, dims, levels, _) in enumerate(slots):
-        if dtype is None or levels or any(n < 0 for n in dims):
-            raise InvalidArgument(
-                f"cell_bytes: expected a number, since a tuple may be of any size: slot {i} is {dtype or 'any dtype'}, "
-                f"dims {list(dims)}, {levels} levels of detail"
-            )
-    return _arguments.number("cell_bytes", size_of_tuple(slots), 1, most=MOST_CELL_BYTES)
-
-
-def size_of_tuple(slots: Iterable[tuple[Any, tuple[int, ...], int, str]]) -> int:
-    """Return the size of a tuple in a cell whose shapes are known, in bytes."""
-    total = 0
-    for dtype, dims, _, _ in slots:
-        item = 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
-        size = item * int(np.prod(dims, dtype=object))
-        total += -(-size // _ALIGNMENT) * _ALIGNMENT
-    return max(total, 1)
 
 
 class _WorkerGroup:
