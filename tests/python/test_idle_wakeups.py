@@ -25,7 +25,7 @@ def at_signal(do):
     print(os.getpid(), flush=True)
 
 def heard(*args):  # may interrupt itself, in which print fails
-    os.write(1, b"heard\n")
+    os.write(1, b"heard\\n")
 
 signal.signal(signal.SIGUSR1, heard)
 reader, queue = pyfeed.py_array_reader(2, [(2,)], dtypes=["float32"])
