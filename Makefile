@@ -41,7 +41,7 @@ define cmake
 endef
 
 .DELETE_ON_ERROR:
-.PHONY: help go-env lib install demo demo-files demo-cpp demo-torch gallery wheel sdist bench bench-peers instructions clean format \
+.PHONY: help go-env lib install demo demo-files demo-cpp demo-torch gallery wheel wheels sdist bench bench-peers instructions clean format \
 	lint lint-go lint-c lint-python test test-go test-cpp test-python test-stubs test-wheel test-adapters \
 	test-modes test-modes-go test-modes-cpp fuzz test-fuzz test-long docs docs-links
 
@@ -97,6 +97,18 @@ dist/.done: $(WHEEL_SOURCES) | build/venv/.tools $(GO)
 
 wheel: dist/.done ## build the wheel, dist/pyarrayfeed-*.whl
 sdist: dist/.done ## build the source distribution, dist/pyarrayfeed-*.tar.gz
+
+build/venv/.zig: requirements-wheels.txt | build/venv/.tools
+	$(PIP) install --require-hashes -r $<
+	touch $@
+
+# zig compiles for glibc 2.17, the oldest that pip knows. Its linker does not strip, so that setup.py does it. Builds in
+# other folders have the same bytes, also because the files of the wheel have the time of SOURCE_DATE_EPOCH: 1980.
+wheels: build/venv/.zig $(WHEEL_SOURCES) | $(GO) ## build the wheels for old systems, dist/wheels/pyarrayfeed-*.whl
+	rm -rf dist/wheels
+	SOURCE_DATE_EPOCH=315532800 ZIG_TARGET=x86_64-linux-gnu.2.17 CC=$(CURDIR)/wheels/cc.sh LDSHARED="$(CURDIR)/wheels/cc.sh -shared" STRIP=strip \
+		python -m build --quiet --no-isolation --outdir dist/wheels .
+	tests/wheel/check.sh dist/wheels/pyarrayfeed-*manylinux_2_17_x86_64.whl
 
 build/venv/.pyfeed: dist/.done
 	$(PIP) install --force-reinstall --no-deps dist/pyarrayfeed-*.whl

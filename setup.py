@@ -55,8 +55,13 @@ class BuildExt(build_ext):
 
         # Some interpreters add their own directory to the search path of extensions. A wheel must not contain it.
         self.compiler.linker_so = [word for word in self.compiler.linker_so if not word.startswith("-Wl,-rpath")]
-        self.compiler.add_library_dir(str(package / "lib"))
+        for extension in self.extensions:
+            if extension.name == "pyfeed._native":  # by its path: not every linker knows -l:NAME
+                extension.extra_objects.append(str(package / "lib" / LIBRARY))
         super().build_extensions()
+        if strip := os.environ.get("STRIP"):
+            built = [Path(self.get_ext_fullpath(extension.name)) for extension in self.extensions]
+            subprocess.run([*strip.split(), package / "lib" / LIBRARY, *built], check=True)
 
     def run(self) -> None:
         super().run()
@@ -112,9 +117,7 @@ setup(
         "bdist_wheel": {"py_limited_api": "cp311"},
     },
     ext_modules=[
-        extension(
-            "pyfeed._native", ["python/native/*.c"], libraries=[f":{LIBRARY}"], link_args=["-Wl,-rpath,$ORIGIN/lib"]
-        ),
+        extension("pyfeed._native", ["python/native/*.c"], link_args=["-Wl,-rpath,$ORIGIN/lib"]),
         # It shares the code that reads arrays with pyfeed._native, but does not link libpyfeed.
         extension(
             "pyfeed_worker._native",

@@ -68,9 +68,10 @@ new=$out.$$
 header=$out.h
 trap 'rm -f "$new" "$header"' EXIT
 
+# The build ID of Go would depend on the folder, by the path below. The linker makes one of the content.
 # The path is quoted twice because go and its linker both split their arguments.
 export CGO_ENABLED=1 CGO_CFLAGS="${CGO_CFLAGS:-$cflags} -fvisibility=hidden" CGO_CPPFLAGS="'-I$CUDA_INCLUDE' ${CGO_CPPFLAGS:-}"
-"$go" build -trimpath -buildvcs=false -buildmode=c-shared "$@" -o "$new" -ldflags "$strip \
+"$go" build -trimpath -buildvcs=false -buildmode=c-shared "$@" -o "$new" -ldflags "$strip -buildid= \
 	-extldflags '-Wl,-soname,libpyfeed.so.0 -Wl,-z,defs -Wl,-z,now -Wl,--as-needed \
 	\"-Wl,--version-script=$root/capi/exports.map\"'" ./capi
 chmod 755 "$new"

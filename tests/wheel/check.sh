@@ -19,6 +19,8 @@ expect() {
 	say "$1: $3"
 }
 dynamic() { readelf -dW "$1" | sed -nE "s/.*\(($2)\).*\[(.*)\]/\2/p" | sort | xargs; }
+# The libraries that a binary needs. libpthread and libdl are parts of glibc, which became parts of libc in 2.34.
+needed() { dynamic "$1" NEEDED | sed -E 's/(libpthread\.so\.0|libdl\.so\.2) ?//g; s/ *$//'; }
 
 say "$(basename "$wheel"), $(stat -c %s "$wheel") bytes"
 "$python" -m zipfile -e "$wheel" "$work/wheel"
@@ -31,16 +33,16 @@ worker=$work/wheel/pyfeed_worker/_native.abi3.so
 expect "ELF files" "pyfeed/_native.abi3.so pyfeed/lib/libpyfeed.so.0 pyfeed_worker/_native.abi3.so" \
 	"$(cd "$work/wheel" && LC_ALL=C grep -rla $'^\x7fELF' . | sed 's,^\./,,' | sort | xargs)"
 expect "SONAME of the library" libpyfeed.so.0 "$(dynamic "$library" SONAME)"
-expect "the library needs" libc.so.6 "$(dynamic "$library" NEEDED)"
+expect "the library needs" libc.so.6 "$(needed "$library")"
 expect "the extension needs, apart from libc" libpyfeed.so.0 \
-	"$(dynamic "$extension" NEEDED | sed 's/libc\.so\.6 *//')"
+	"$(needed "$extension" | sed 's/libc\.so\.6 *//')"
 # The library opens the CUDA driver on first use. A library that links the driver could not be loaded without one.
 expect "symbols of the CUDA driver that the library needs" "" "$(nm -D --undefined-only "$library" | grep -o ' cu[A-Z].*' || true)"
 # shellcheck disable=SC2016
 expect "search path of the extension" '$ORIGIN/lib' "$(dynamic "$extension" 'RPATH|RUNPATH')"
 expect "the extension exports" PyInit__native "$(nm -D --defined-only "$extension" | cut -d' ' -f3)"
 # Workers may be forked and killed, so their extension must not contain Go.
-expect "the workers' extension needs" libc.so.6 "$(dynamic "$worker" NEEDED)"
+expect "the workers' extension needs" libc.so.6 "$(needed "$worker")"
 expect "search path of the workers' extension" "" "$(dynamic "$worker" 'RPATH|RUNPATH')"
 expect "the workers' extension exports" PyInit__native "$(nm -D --defined-only "$worker" | cut -d' ' -f3)"
 expect "exports of the library that are not pf_*" "" \

@@ -1,0 +1,13 @@
+#!/bin/sh
+# The C compiler of `make wheels`: the clang of zig, for the target ZIG_TARGET, such as x86_64-linux-gnu.2.17. zig brings
+# the headers of that glibc, and stubs that contain its symbols only.
+set -eu
+for argument; do
+	shift
+	case $argument in
+	# gorgonia.org/cu and Python add folders of this machine, whose files do not belong to that glibc.
+	-I/usr/include | -I/usr/local/cuda* | -I/opt/cuda* | -L/usr/lib/* | -L/usr/local/* | -L/opt/cuda*) ;;
+	*) set -- "$@" "$argument" ;;
+	esac
+done
+exec python -m ziglang cc -target "$ZIG_TARGET" "$@"
