@@ -11,7 +11,6 @@ import (
 	"unsafe"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
-	"github.com/pyfeed/pyfeed/pyfeed/memory"
 	"github.com/pyfeed/pyfeed/pyfeed/trace"
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 	"github.com/pyfeed/pyfeed/readers"
@@ -61,19 +60,28 @@ func pfgo_map_workers_next(h C.pf_handle, call *C.pfi_call, out *C.pf_tuple, tic
 	return setError(e, err)
 }
 
+// allocateResult returns a tuple like C's tensors, with memory, for the result of a map.
+func allocateResult(h C.pf_handle, tensors *C.pf_tensor, n C.uint32_t) (*pyfeed.Tuple, error) {
+	w, err := lookup[*decorators.MapWorkers](h)
+	if err != nil {
+		return nil, err
+	}
+	t, err := parseTensors(tensors, n, false)
+	if err != nil {
+		return nil, err
+	}
+	if err = w.Allocate(t); err != nil {
+		t.Release()
+		return nil, err
+	}
+	return t, nil
+}
+
 //export pfgo_map_workers_allocate
 func pfgo_map_workers_allocate(h C.pf_handle, ticket C.uint64_t, tensors *C.pf_tensor, n C.uint32_t, call *C.pfi_call, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
-	w, e := lookup[*decorators.MapWorkers](h)
+	t, e := allocateResult(h, tensors, n)
 	if e != nil {
-		return setError(e, err)
-	}
-	t, e := parseTensors(tensors, n, false)
-	if e != nil {
-		return setError(e, err)
-	}
-	if e = w.Allocate(t); e != nil {
-		t.Release()
 		return setError(e, err)
 	}
 	return lendForCopy(&writeLoan{loan: loan{tuple: t}, tensors: tensors}, call, err)
@@ -103,25 +111,11 @@ func pfgo_map_workers_complete(h C.pf_handle, ticket, loan C.uint64_t, err *C.pf
 //export pfgo_map_workers_reserve
 func pfgo_map_workers_reserve(h C.pf_handle, tensors *C.pf_tensor, n C.uint32_t, out *C.pf_tuple, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
-	w, e := lookup[*decorators.MapWorkers](h)
+	t, e := allocateResult(h, tensors, n)
 	if e != nil {
 		return setError(e, err)
 	}
-	t, e := parseTensors(tensors, n, false)
-	if e != nil {
-		return setError(e, err)
-	}
-	if e = w.Allocate(t); e != nil {
-		t.Release()
-		return setError(e, err)
-	}
-	id, slots, e := lendToWrite(&writeLoan{loan: loan{tuple: t}, faults: memory.RearmFaults()})
-	if e == nil {
-		out.num_slots = C.uint32_t(len(t.Slots))
-		out.slots = slots
-		out.loan = C.uint64_t(id)
-	}
-	return setError(e, err)
+	return setError(lendInPlace(t, pyfeed.Reservation{}, out), err)
 }
 
 //export pfgo_map_workers_commit

@@ -9,7 +9,6 @@ import (
 	"unsafe"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
-	"github.com/pyfeed/pyfeed/pyfeed/memory"
 	"github.com/pyfeed/pyfeed/pyfeed/trace"
 )
 
@@ -220,13 +219,7 @@ func pfgo_queue_reserve(h C.pf_handle, tensors *C.pf_tensor, n C.uint32_t, call 
 	if e != nil {
 		return setError(e, err)
 	}
-	id, slots, e := lendToWrite(&writeLoan{loan: loan{tuple: t}, faults: memory.RearmFaults(), reservation: r})
-	if e == nil {
-		out.num_slots = C.uint32_t(len(t.Slots))
-		out.slots = slots
-		out.loan = C.uint64_t(id)
-	}
-	return setError(e, err)
+	return setError(lendInPlace(t, r, out), err)
 }
 
 //export pfgo_queue_commit

@@ -87,6 +87,19 @@ func lendToWrite(l *writeLoan) (id uint64, slots *C.pf_tensor, err error) {
 	return writeLoans.put(*l) | writeBit, slots, nil
 }
 
+// lendInPlace lends C a tuple to write, through the struct of the caller. The reservation may be none. After an error the
+// tuple is released.
+func lendInPlace(t *pyfeed.Tuple, r pyfeed.Reservation, out *C.pf_tuple) error {
+	id, slots, err := lendToWrite(&writeLoan{loan: loan{tuple: t}, faults: memory.RearmFaults(), reservation: r})
+	if err != nil {
+		return err
+	}
+	out.num_slots = C.uint32_t(len(t.Slots))
+	out.slots = slots
+	out.loan = C.uint64_t(id)
+	return nil
+}
+
 // describe fills in out. It stores dims and LoD in the memory from rest on, and returns the end of what it stored.
 // Fields that it does not write MUST be zero.
 func describe(s *pyfeed.LoDTensor, out *C.pf_tensor, rest unsafe.Pointer) unsafe.Pointer {

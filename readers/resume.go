@@ -168,17 +168,15 @@ func (h *ReaderHolder) SetState(data []byte, strict bool) error {
 	if err != nil {
 		return err
 	}
+	divided := h.VirtualShards().Total > 0
 	n, err := h.VirtualShards().OfProcess(saved.N)
-	if err == nil {
-		h.deferPasses(true)
-		s := Restorer{readers: saved.Readers}
-		err = h.begin(saved.Pass, nil)
-		if err == nil {
-			err = s.restore(h, Position{saved.Pass, n})
-		}
-		h.deferPasses(false)
+	if err != nil && !saved.Ended {
+		return err
 	}
-	if pyfeed.IsKind(err, pyfeed.State) && saved.Ended {
+	if err == nil {
+		err = h.goTo(saved, n)
+	}
+	if pyfeed.IsKind(err, pyfeed.State) && saved.Ended && divided {
 		// In a job of another size, the pass may end elsewhere, if the tuples cannot be divided evenly.
 		saved.Pass, saved.Ended, n = saved.Pass+1, false, 0
 		err = h.begin(saved.Pass, nil)
@@ -192,6 +190,17 @@ func (h *ReaderHolder) SetState(data []byte, strict bool) error {
 	h.ended = saved.Ended
 	h.setLoopBegan(saved.Ended) // the next loop then begins the next pass
 	return nil
+}
+
+// goTo begins the pass of a state, and goes to the n-th tuple of this process.
+func (h *ReaderHolder) goTo(saved *state.State, n int64) error {
+	h.deferPasses(true)
+	defer h.deferPasses(false)
+	if err := h.begin(saved.Pass, nil); err != nil {
+		return err
+	}
+	s := Restorer{readers: saved.Readers}
+	return s.restore(h, Position{saved.Pass, n})
 }
 
 // deferPasses calls DeferPass of all sources below.

@@ -32,7 +32,7 @@ func Undivided(records int64) VirtualShards {
 // Check returns an error of the operator op if its attributes, which these are, are not valid.
 func (v VirtualShards) Check(op string) error {
 	switch {
-	case v.Total == 0 && (v.Rank != 0 || v.World > 1):
+	case v.Total == 0 && (v.Rank != 0 || v.World < 0 || v.World > 1):
 		return pyfeed.Errorf(pyfeed.Invalid, "rank: expected 0 of world 1 without virtual_shards, found %d of world %d", v.Rank, v.World)
 	case v.Total == 0:
 		return nil
@@ -47,13 +47,14 @@ func (v VirtualShards) Check(op string) error {
 	return CheckEven(op, v.Even)
 }
 
-// CheckRecords returns an error if there are so few records that each process would get none.
-func (v VirtualShards) CheckRecords() error {
+// CheckRecords returns an error about an attribute, which has determined Total, if there are so few records that each
+// process would get none.
+func (v VirtualShards) CheckRecords(attribute string) error {
 	if v.Length() > 0 || v.Records == 0 {
 		return nil
 	}
-	return pyfeed.Errorf(pyfeed.Invalid, "virtual_shards: expected at most the number of records, %d, found %d: "+
-		"give fewer, or even=\"repeat\" or \"pad\"", v.Records, v.Total)
+	return pyfeed.Errorf(pyfeed.Invalid, "%s: expected at most the number of records, %d, found %d: "+
+		"give fewer, or even=\"repeat\" or \"pad\"", attribute, v.Records, v.Total)
 }
 
 func gcd(a, b int) int {

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from ._arguments import flag, integer, optional, refuse, start_method, text, val
 from ._cells import MOST_CELL_BYTES, size_of_tuple
 from ._open import create_reader
 from ._reader import Reader, check_on_error, from_generator
-from ._sample_values import NUMBERS, SampleSlot, array_of, check_value, dtype_name, dtype_of
+from ._sample_values import NUMBERS, SampleSlot, array_of, check_value, dtype_name, dtype_of, name_of
 from ._scope import Scope, check_scope
 from ._structure import DTypes, Shapes, Structure
 from .errors import ArgumentTypeError, DTypeError, InvalidArgument
@@ -68,7 +67,7 @@ def check_seed(name: str, value: Any) -> int:
     num_threads=integer(1),
     num_workers=integer(0, most=255),
     method=start_method,
-    cell_bytes=optional(integer(1, most=2**40)),
+    cell_bytes=optional(integer(1, most=MOST_CELL_BYTES)),
     capacity=optional(integer(1, "tuple")),
     rank=_ranks.check_optional_rank,
     world=optional(integer(1)),
@@ -264,7 +263,7 @@ def from_dataset(
             sizes=sizes,
             function_of_worker=of_worker,
         )
-    except ArgumentTypeError as error:
+    except ArgumentTypeError as error:  # of pickle
         cause = error.__cause__
         raise ArgumentTypeError(
             f"dataset: expected an object that pickle accepts, for method {method!r}, found: {cause}"
@@ -322,10 +321,14 @@ class _Source:
         has_first = len(dataset) > 0
         if not has_first and (shapes is None or dtypes is None):
             raise InvalidArgument("dataset: expected at least one sample, or both shapes and dtypes, found none")
-        first = _first_of(dataset, skips=skips) if has_first else None
+        # The number of the first sample; None: there is none, or a collate function has made `first` of it.
+        self._first: int | None = None
+        first: Any = None
+        if has_first:
+            self._first, first = _first_of(dataset, skips=skips)
         if has_first and collate_fn is not None:
-            first = _collate_first(collate_fn, first)
-        found = _Found(first, collate_fn is not None) if shapes is None else None
+            self._first, first = None, _collate_first(collate_fn, first)
+        found = _Found(first, self._first) if shapes is None else None
         about = _structure.describe(found.shapes if found else shapes, dtypes, None, names, as_dict=as_dict)
         if found is not None:
             self._structure = found.structure
@@ -335,11 +338,11 @@ class _Source:
             self._structure = 0 if len(shapes) == 1 and not _has_one(first) else tuple(range(len(shapes)))
         # A list of lists would be taken for a list of shapes, so that a tuple is described in its place.
         self.delivered = about.structure if found is None or found.is_flat else found.structure
-        values = _samples.flatten(self._structure, first, None if collate_fn else 0) if has_first else None
+        values = _samples.flatten(self._structure, first, self._first) if has_first else None
         self.slots = self._slots(about, values)
         if values is not None and collate_fn is None:
             for slot, value in zip(self.slots, values, strict=True):
-                check_value(value, slot, 0)
+                check_value(value, slot, self._first)
         self.is_ragged = any(-1 in slot.shape for slot in self.slots)
 
     def _slots(self, about: _structure.Described, values: Sequence[Any] | None) -> list[SampleSlot]:
@@ -350,7 +353,7 @@ class _Source:
             if dtype is None:
                 if values is None:
                     raise InvalidArgument(f"dtypes: slot {i}: expected a dtype for an empty dataset, found None")
-                dtype = dtype_name(array_of(values[i], name or "value"))
+                dtype = dtype_name(array_of(values[i], name or "value", self._first))
             is_sequence = self._collate_fn is None and shape[:1] == (-1,)
             slots.append(SampleSlot(name, dtype, tuple(shape), is_sequence))
         return slots
@@ -411,14 +414,14 @@ def _attributes(name: str, dtype: str, shape: Sequence[int], lod_levels: int) ->
     return {"name": name, "dtype": dtype, "dims": list(shape), "lod_levels": lod_levels}
 
 
-def _first_of(dataset: Any, *, skips: bool) -> Any:
-    """Return the first sample; if samples that fail are skipped, the first of some that does not fail."""
+def _first_of(dataset: Any, *, skips: bool) -> tuple[int, Any]:
+    """Return sample 0 and its number; if samples that fail are skipped, the first of some that does not fail."""
     for index in range(min(len(dataset), _MOST_SKIPPED) if skips else 0):
         try:
-            return _samples.fetch(dataset, index)
+            return index, _samples.fetch(dataset, index)
         except Exception:  # the loop will skip it too
             continue
-    return _samples.fetch(dataset, 0)
+    return 0, _samples.fetch(dataset, 0)
 
 
 def _collate_first(collate_fn: Callable[[list[Any]], Any], first: Any) -> Any:
@@ -427,12 +430,12 @@ def _collate_first(collate_fn: Callable[[list[Any]], Any], first: Any) -> Any:
     except StopIteration as stop:
         raise RuntimeError("collate_fn raised StopIteration") from stop
     except Exception as error:
-        error.add_note("This was a call of collate_fn with sample 0 alone, which determines the slots.")
+        error.add_note("This was a call of collate_fn with the first sample alone, which determines the slots.")
         raise
 
 
 class _Found:
-    """What the first sample, or the first result of a collate function, looks like.
+    """What the first sample looks like, or the first result of a collate function, whose index is None.
 
     Attributes
     ----------
@@ -446,8 +449,8 @@ class _Found:
         The shapes of the values in their places, as the argument `shapes` has them.
     """
 
-    def __init__(self, sample: Any, is_batch: bool) -> None:
-        self._is_batch = is_batch
+    def __init__(self, sample: Any, index: int | None) -> None:
+        self._index, self._name = index, name_of(index)
         self.values: list[Any] = []
         self.structure: Structure = self._structure_of("", sample)
         shapes = self._shapes_of(self.structure)
@@ -463,23 +466,27 @@ class _Found:
         if isinstance(part, Mapping) or (isinstance(part, (tuple, list)) and not _is_list_of_numbers(part)):
             if not part:
                 hint = ": give shapes and dtypes" if part == [] else ""
-                raise DTypeError(f"sample 0{path and f': {path}'}: expected at least one value, found {part!r}{hint}")
+                raise DTypeError(
+                    f"{self._name}{path and f': {path}'}: expected at least one value, found {part!r}{hint}"
+                )
             if isinstance(part, Mapping):
                 return {
-                    _arguments.text("sample 0: key", key): self._structure_of(f"{path}.{key}" if path else key, value)
+                    _arguments.text(f"{self._name}: key", key): self._structure_of(
+                        f"{path}.{key}" if path else key, value
+                    )
                     for key, value in part.items()
                 }
             kind = list if isinstance(part, list) else tuple
             return kind(self._structure_of(f"{path}.{i}" if path else str(i), x) for i, x in enumerate(part))
-        array_of(part, path or "value")
+        array_of(part, path or "value", self._index)
         self.values.append(part)
         return len(self.values) - 1
 
     def _shapes_of(self, structure: Structure) -> Any:
         if isinstance(structure, int):
             value = self.values[structure]
-            shape = array_of(value, "").shape
-            if self._is_batch:
+            shape = array_of(value, "", self._index).shape
+            if self._index is None:
                 return _structure.leaf([-1] * len(shape))
             any_length = isinstance(value, (str, bytes, bytearray, list))
             return _structure.leaf([-1, *shape[1:]] if any_length else shape)
@@ -496,19 +503,6 @@ def _numbers_of(sampler: Iterable[Any], scope: Scope | None) -> Reader:
 
     def numbers(start: int) -> Iterator[tuple[int]]:
         for number in itertools.islice(iter(sampler), start, None):
-            yield (_index(number),)
+            yield (_arguments.number("sampler", number, -(2**63)),)
 
     return from_generator(numbers, [()], dtypes=["int64"], names=["index"], capacity=1024, scope=scope)
-
-
-def _index(value: Any) -> int:
-    """Return a number of a sample that a sampler has returned."""
-    try:
-        index = operator.index(value)
-    except TypeError:
-        refuse("sampler", "integers", value)
-    return index if -(2**63) <= index < 2**63 else _refuse_index(index)
-
-
-def _refuse_index(index: int) -> NoReturn:
-    refuse("sampler", "numbers of samples", index, InvalidArgument)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 from . import _arguments, _exit, _native, _ranks, _slots, _structure, unique_name
 from ._arguments import flag, instance, integer, optional, start_method, text, validate
 from ._attributes import decode, encode
+from ._cells import MOST_CELL_BYTES
 from ._map import MapTask, MapWork
 from ._place import CPUPlace, Place, check_place, check_places, place_attribute
 from ._queue import QUEUE_CHECKS, PyArrayFeedQueue, PyArrayFeedQueueHolder
@@ -469,7 +470,7 @@ class Reader(_native.Reader):
         **_structure.OPTIONAL_CHECKS,
         num_workers=integer(0, most=255),
         method=start_method,
-        cell_bytes=optional(integer(1, most=2**40)),
+        cell_bytes=optional(integer(1, most=MOST_CELL_BYTES)),
         as_dict=optional(flag),
         capacity=optional(integer(1, "tuple")),
         ordered=flag,
@@ -572,7 +573,7 @@ class Reader(_native.Reader):
         way. Order, positions, generators, states and errors are those of threads. An exception of the function is
         raised with a note that contains the traceback of the worker; as a `ProducerError` if it cannot be pickled. If
         a process dies, a read raises `WorkerError` for the tuple that it had; after a `reset`, another process takes
-        its place. Workers ignore SIGINT.
+        its place. Workers ignore SIGINT. If they have imported PyTorch, it computes in one thread in each.
 
         References
         ----------

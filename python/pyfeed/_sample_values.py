@@ -40,7 +40,7 @@ def name_of(index: int | None) -> str:
     return "the result of collate_fn" if index is None else f"sample {index}"
 
 
-def array_of(value: Any, label: str, index: int | None = 0) -> Array:
+def array_of(value: Any, label: str, index: int | None) -> Array:
     """Return a value of sample number `index` as an array of the host. `label` names the value in errors.
 
     An index of None stands for the result of a collate function.
@@ -72,9 +72,10 @@ def array_of(value: Any, label: str, index: int | None = 0) -> Array:
     else:
         array = np.empty(1, object)
     if array.dtype.kind not in _ORDER and not _is_bfloat16(array.dtype):
-        found = (
-            f"dtype {array.dtype}" if array.dtype != object else repr(value) if isinstance(value, int) else type(value)
-        )
+        if array.dtype != object:
+            found = f"dtype {array.dtype}"
+        else:
+            found = repr(value) if isinstance(value, int) else str(type(value))
         raise DTypeError(
             f"{name_of(index)}: {label}: expected an array, a number, text, bytes or a list of numbers, found {found}"
         )
@@ -164,14 +165,14 @@ def _convert_numbers(array: Array, dtype: np.dtype[Any]) -> Array | None:
         return array.astype(dtype)
     if _ORDER[array.dtype.kind] > _ORDER[dtype.kind]:
         return None
-    if dtype.kind in "iu" and array.dtype.kind in "iu" and array.size:
+    if dtype.kind in "iu" and array.dtype.kind in "iu":
         limits = np.iinfo(dtype)
         if int(array.min()) < limits.min or int(array.max()) > limits.max:
             return None
     return array.astype(dtype)
 
 
-def check_value(value: Any, slot: SampleSlot, index: int) -> Array:
+def check_value(value: Any, slot: SampleSlot, index: int | None) -> Array:
     """Return `convert` of a value, whose shape is that of the slot.
 
     Raises

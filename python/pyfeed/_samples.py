@@ -234,8 +234,6 @@ def flatten(structure: Any, sample: Any, index: int | None) -> Sequence[Any]:
         try:
             values = [sample[key] for key in structure]
         except KeyError:
-            values = None
-        if values is None:
             _refuse_structure(structure, sample, index)
     else:
         if not isinstance(sample, (tuple, list)) or len(sample) != len(structure):
@@ -248,7 +246,6 @@ def flatten(structure: Any, sample: Any, index: int | None) -> Sequence[Any]:
 
 
 def _refuse_structure(structure: Any, found: Any, index: int | None) -> NoReturn:
-    what = name_of(index)
     if isinstance(structure, dict):
         expected = f"a dict with the keys {', '.join(map(repr, structure))}"
     else:
@@ -258,5 +255,5 @@ def _refuse_structure(structure: Any, found: Any, index: int | None) -> NoReturn
     elif isinstance(found, (tuple, list)):
         text = f"a {type(found).__name__} of {len(found)}"
     else:
-        text = f"{type(found)}"
-    raise SlotCountError(f"{what}: expected {expected}, found {text}")
+        text = str(type(found))
+    raise SlotCountError(f"{name_of(index)}: expected {expected}, found {text}") from None

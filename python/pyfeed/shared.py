@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import _arguments, _exit, _native, _slots, _structure, unique_name
 from ._arguments import flag, format_value, integer, items, optional, text, validate
-from ._cells import cell_bytes_of
+from ._cells import MOST_CELL_BYTES, cell_bytes_of
 from ._place import CPUPlace, Place, check_place
 from ._queue import PyArrayFeedQueue
 from ._reader import Reader, _erase
@@ -163,7 +163,7 @@ class SharedFeedQueue(PyArrayFeedQueue):
         place=optional(check_place),
         as_dict=flag,
         ring_cells=integer(1, most=4096),
-        cell_bytes=optional(integer(1, most=2**40)),
+        cell_bytes=optional(integer(1, most=MOST_CELL_BYTES)),
         name=optional(text),
         scope=optional(check_scope),
     )

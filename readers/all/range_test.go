@@ -168,7 +168,9 @@ func TestRangesThatAreRefused(t *testing.T) {
 		{map[string]any{"count": 5, "rank": 2, "world": 2}, "rank: expected 0 to world - 1, found 2, and world 2"},
 		{map[string]any{"count": 5, "virtual_shards": 4, "world": 3}, "world: expected a number that divides virtual_shards 4, found 3"},
 		{map[string]any{"count": 5, "virtual_shards": 4, "even": "odd"}, "even: expected"},
-		{map[string]any{"count": 5, "world": 6}, "virtual_shards: expected at most the number of records, 5, found 6"},
+		{map[string]any{"count": 5, "world": -2}, "rank: expected 0 of world 1 without virtual_shards, found 0 of world -2"},
+		{map[string]any{"count": 5, "world": 6}, "world: expected at most the number of records, 5, found 6"},
+		{map[string]any{"count": 5, "virtual_shards": 6}, "virtual_shards: expected at most the number of records, 5, found 6"},
 	} {
 		t.Run(fmt.Sprint(c.attributes), func(t *testing.T) {
 			_, err := makeReader(t, "create_range_reader", c.attributes)

@@ -91,7 +91,7 @@ func newNumberedReader(c *catalog, set *fileSet, o *Options) (*numberedReader, e
 		r.divided, r.shards = true, o.shards()
 		r.shards.Records = c.count()
 	}
-	if err := r.shards.CheckRecords(); err != nil {
+	if err := r.shards.CheckRecords("virtual_shards"); err != nil {
 		return nil, err
 	}
 	own := r.shards.Own()

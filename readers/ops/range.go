@@ -17,12 +17,14 @@ type rangeAttributes struct {
 }
 
 func (a *rangeAttributes) division() sources.Division {
-	v := readers.VirtualShards{Total: a.VirtualShards, Rank: a.Rank, World: max(a.World, 1), Even: readers.Even(a.Even)}
-	implied := a.VirtualShards == 0 && a.World > 0
-	if implied {
-		v.Total = a.World
+	d := sources.Division{VirtualShards: readers.VirtualShards{Total: a.VirtualShards, Rank: a.Rank, World: a.World, Even: readers.Even(a.Even)}}
+	switch {
+	case a.World == 0:
+		d.World = 1
+	case a.VirtualShards == 0 && a.World > 0:
+		d.Total, d.Implied = a.World, true
 	}
-	return sources.Division{VirtualShards: v, Implied: implied}
+	return d
 }
 
 var numbers = definition[rangeAttributes]{

@@ -52,7 +52,11 @@ func NewRange(count int64, seed *uint64, shards Division) (readers.Reader, error
 	if r.shards.Records = count; !r.divided {
 		r.shards.VirtualShards = readers.Undivided(count)
 	}
-	if err := r.shards.CheckRecords(); err != nil {
+	attribute := "virtual_shards"
+	if shards.Implied {
+		attribute = "world"
+	}
+	if err := r.shards.CheckRecords(attribute); err != nil {
 		return nil, err
 	}
 	r.pool = memory.NewPool(memory.File)

@@ -7,6 +7,7 @@ import gc
 import json
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -366,9 +367,9 @@ def test_at_most_a_sample_less_than_there_are_processes_is_left_out(way: dict[st
     list(reader)
     other = from_dataset(Dataset(itself, 100), 15, shuffle=2, rank=0, world=1, **way)
     other.load_state_dict(reader.state_dict())
-    both = [from_dataset(Dataset(itself, 100), 15, shuffle=2, rank=0, world=1) for _ in range(2)]
-    list(both[0])
-    assert values_of(other) == values_of(both[0])
+    undisturbed = from_dataset(Dataset(itself, 100), 15, shuffle=2, rank=0, world=1)
+    list(undisturbed)
+    assert values_of(other) == values_of(undisturbed)
 
 
 @pytest.mark.parametrize("batch_size", [None, 4])
@@ -540,7 +541,7 @@ def test_empty_datasets() -> None:
 
 
 def test_samplers_that_are_refused(way: dict[str, Any]) -> None:
-    with refused(pyfeed.errors.ArgumentTypeError, "sampler", "integers", "1.5"):
+    with refused(pyfeed.errors.ArgumentTypeError, "sampler", "an integer", "1.5"):
         list(from_dataset(Dataset(itself), 2, sampler=[0, 1.5], **way))
 
 
@@ -548,6 +549,13 @@ def test_samplers_that_are_refused(way: dict[str, Any]) -> None:
 def test_first_samples_that_are_refused(first: Any) -> None:
     with refused(pyfeed.errors.DTypeError, "sample 0"):
         from_dataset([first], 2)
+
+
+def test_the_sample_that_determines_the_slots_is_named() -> None:
+    with refused(pyfeed.errors.DTypeError, "sample 1: value", "NoneType"):
+        from_dataset(Dataset(lambda i: 1 // i and None, 4), 2, on_error="skip")
+    with refused(pyfeed.errors.DTypeError, "the result of collate_fn: value", "NoneType"):
+        from_dataset([1, 2], 2, collate_fn=lambda samples: None)
 
 
 def test_a_first_sample_that_does_not_fit_the_shapes() -> None:
@@ -642,8 +650,8 @@ def test_lists_in_samples(sample: Any, way: dict[str, Any]) -> None:
 
     (batch,) = from_dataset([sample, sample], 2, **way)
     compare(batch, sample)
-    if not isinstance(sample, list) or len(sample) > 1:
-        assert type(batch) is type(sample) or all(isinstance(x, np.ndarray) for x in sample)
+    is_flat = all(isinstance(x, np.ndarray) for x in sample)
+    assert type(batch) is (tuple if is_flat else type(sample))
 
 
 def numbers_and_dicts(samples: list[Any]) -> Any:
@@ -748,8 +756,6 @@ def test_results_stay_valid_and_can_be_written(way: dict[str, Any]) -> None:
 
 
 def test_a_batch_that_waits_for_the_dataset_ends_with_the_reader() -> None:
-    import threading
-
     began, go_on = threading.Event(), threading.Event()
 
     def wait(i: int) -> int:
