@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
 LIBRARY = "libpyfeed.so.0"
+# A Python without a GIL has no stable ABI before 3.15, so it gets a wheel of its own.
+FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 
 
 def version() -> str:
@@ -89,21 +92,24 @@ class BdistWheel(bdist_wheel):
 
 
 def extension(name: str, sources: list[str], **more: Any) -> Extension:
-    """Return an extension for the stable ABI of CPython 3.11. `sources` are patterns relative to this file."""
+    """Return an extension for the stable ABI of CPython 3.11, or for one version of free-threaded CPython.
+
+    `sources` are patterns relative to this file.
+    """
     return Extension(
         name,
         sources=sorted(str(c.relative_to(ROOT)) for pattern in sources for c in ROOT.glob(pattern)),
         depends=sorted(str(h.relative_to(ROOT)) for h in [*ROOT.glob("python/**/native/*.h"), *ROOT.glob("capi/*.h")]),
         include_dirs=["capi", "python/native", numpy.get_include()],
         define_macros=[
-            ("Py_LIMITED_API", "0x030B0000"),
+            *([] if FREE_THREADED else [("Py_LIMITED_API", "0x030B0000")]),
             ("NPY_TARGET_VERSION", "NPY_1_23_API_VERSION"),
             ("NPY_NO_DEPRECATED_API", "NPY_1_23_API_VERSION"),
             *more.pop("macros", []),
         ],
         extra_compile_args=["-O2", "-g0", "-fvisibility=hidden", "-Wall", "-Wextra"],
         extra_link_args=["-Wl,-z,now", "-Wl,-s", *more.pop("link_args", [])],
-        py_limited_api=True,
+        py_limited_api=not FREE_THREADED,
         **more,
     )
 
@@ -114,7 +120,7 @@ setup(
     options={
         # The default of setuptools, build/, contains the other build outputs of the project.
         "build": {"build_base": "build/python"},
-        "bdist_wheel": {"py_limited_api": "cp311"},
+        "bdist_wheel": {} if FREE_THREADED else {"py_limited_api": "cp311"},
     },
     ext_modules=[
         extension("pyfeed._native", ["python/native/*.c"], link_args=["-Wl,-rpath,$ORIGIN/lib"]),
@@ -125,6 +131,7 @@ setup(
                 "python/pyfeed_worker/native/*.c",
                 "python/native/arrays.c",
                 "python/native/interpreter.c",
+                "python/native/lock.c",
                 "python/native/signals.c",
                 "python/native/structure.c",
                 "capi/gather.c",

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "dlpack.h"
+#include "lock.h"
 #include "native.h"
 
 /* The module of LoDTensor. pyfeed_worker compiles this file too and has a LoDTensor of its own. */
@@ -12,8 +13,8 @@
 #define PYFEED_LOD_MODULE "pyfeed._lod"
 #endif
 
-static PyObject *lod_tensor; /* the class */
-static PyArray_Descr *bfloat16;
+static PyObject *lod_tensor;              /* the class */
+static _Atomic(PyArray_Descr *) bfloat16; /* set on first use */
 
 /* ---- DLPack ---- */
 
@@ -165,16 +166,22 @@ static pf_dtype descr_dtype(PyArray_Descr *d) {
 
 PyArray_Descr *dtype_descr(pf_dtype dtype) {
     if (dtype != PF_BFLOAT16) return PyArray_DescrFromType(npy_types[dtype]);
-    if (!bfloat16) {
+    PyArray_Descr *known = atomic_load_explicit(&bfloat16, memory_order_acquire);
+    if (!known) {
         PyObject *module = PyImport_ImportModule("ml_dtypes");
         PyObject *type = module ? PyObject_GetAttrString(module, "bfloat16") : PyUnicode_FromString("V2");
         if (!module) PyErr_Clear();
-        if (type) PyArray_DescrConverter(type, &bfloat16);
+        if (type) PyArray_DescrConverter(type, &known);
         Py_XDECREF(type);
         Py_XDECREF(module);
+        PyArray_Descr *first = NULL;
+        if (known && !atomic_compare_exchange_strong(&bfloat16, &first, known)) {
+            Py_DECREF((PyObject *)known); /* another thread was first */
+            known = first;
+        }
     }
-    Py_XINCREF((PyObject *)bfloat16);
-    return bfloat16;
+    Py_XINCREF((PyObject *)known);
+    return known;
 }
 
 static pf_dtype refuse_dtype(PyObject *found) {
@@ -502,8 +509,7 @@ static int read_all(incoming *in, PyObject *arrays, const expected *e) {
     for (Py_ssize_t i = 0; i < in->count; i++) {
         in->tensors[i] = (pf_tensor)PF_TENSOR_INIT;
         /* Reading an array may run Python code, which may shorten the list and drop the object. */
-        PyObject *object = is_tuple ? PyTuple_GetItem(arrays, i) : PyList_GetItem(arrays, i);
-        Py_XINCREF(object);
+        PyObject *object = is_tuple ? Py_NewRef(PyTuple_GetItem(arrays, i)) : list_item(arrays, i);
         int r = object ? read_array(in, i, object, e) : -1;
         Py_XDECREF(object);
         if (r < 0) {
@@ -556,7 +562,7 @@ static atomic_int stopped;     /* the interpreter is ending: drop nothing more *
 
 /* The number of lends that make an array read-only, for each lent array. They are found by the address of the array, in
  * a hash table with linear probing. Its size is a power of two, and at least half of its entries are empty. Guarded by
- * the GIL. */
+ * module_lock, which the callers of the functions below hold. */
 typedef struct {
     PyObject *array; /* NULL: this entry is empty */
     size_t lends;
@@ -622,7 +628,12 @@ static void write_unlock_array(PyObject *array) {
 
 lent *lent_take(incoming *in) {
     lent *l = PyMem_Malloc(sizeof *l + (size_t)in->count * sizeof(held));
-    if (!l || locks_reserve((size_t)in->count) < 0) {
+    module_lock();
+    int failed = !l || locks_reserve((size_t)in->count) < 0;
+    for (Py_ssize_t i = 0; !failed && i < in->count; i++)
+        if (in->held[i].array) write_lock_array(in->held[i].array);
+    module_unlock();
+    if (failed) {
         PyMem_Free(l);
         PyErr_NoMemory();
         return NULL;
@@ -630,16 +641,15 @@ lent *lent_take(incoming *in) {
     l->count = in->count;
     memcpy(l->held, in->held, (size_t)in->count * sizeof(held));
     memset(in->held, 0, (size_t)in->count * sizeof(held));
-    for (Py_ssize_t i = 0; i < l->count; i++)
-        if (l->held[i].array) write_lock_array(l->held[i].array);
     return l;
 }
 
 void lent_cancel(lent *l) {
-    for (Py_ssize_t i = 0; i < l->count; i++) {
+    module_lock();
+    for (Py_ssize_t i = 0; i < l->count; i++)
         if (l->held[i].array) write_unlock_array(l->held[i].array);
-        held_drop(&l->held[i]);
-    }
+    module_unlock();
+    for (Py_ssize_t i = 0; i < l->count; i++) held_drop(&l->held[i]);
     PyMem_Free(l);
 }
 

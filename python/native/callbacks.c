@@ -1,5 +1,6 @@
 /* _native.Workers, _native.Failure, _native.Format and _native.Writer: the work that Python threads do for readers, and
  * files that Python writes. */
+#include "lock.h"
 #include "native.h"
 
 static PyTypeObject *workers_type, *processes_type, *result_type, *failure_type, *format_type, *writer_type;
@@ -26,7 +27,7 @@ static PyObject *failure_new(PyObject *class, PyObject *args) {
     failure *self = (failure *)make((PyTypeObject *)class, 0);
     if (self) {
         self->token = kept_new_token();
-        kept_set(&self->failure, exception, self->token);
+        kept_set(&self->failure, exception, self->token, 0);
     }
     return (PyObject *)self;
 }
@@ -114,7 +115,7 @@ static PyObject *workers_next(workers *self, PyObject *Py_UNUSED(unused)) {
     pf_status status = pf_map_workers_next(self->owner.handle, &w.wait, &tuple, &ticket, &err);
     waiting_end(&w);
     if (status) return none_or_error(status, &err);
-    PyObject *arrays = structure_of_tuple(self->arguments, tuple_to_python(&tuple, 1));
+    PyObject *arrays = structure_of_tuple(Py_XNewRef(self->arguments), tuple_to_python(&tuple, 1));
     PyObject *both = arrays ? Py_BuildValue("(NK)", arrays, ticket) : NULL;
     if (!both) { /* only this call knows the ticket, and a consumer waits for it */
         pf_failure f = PF_FAILURE_INIT;
@@ -207,9 +208,15 @@ static PyObject *workers_commit(workers *self, PyObject *args) {
     unsigned long long ticket;
     PyObject *memory;
     if (!PyArg_ParseTuple(args, "KO!", &ticket, result_type, &memory)) return NULL;
+    pf_tuple tuple; /* taken, in case another thread commits the same result */
+    LOCK_OBJECT(memory);
+    tuple = ((result *)memory)->tuple;
+    ((result *)memory)->tuple = (pf_tuple)PF_TUPLE_INIT;
+    UNLOCK_OBJECT();
     pf_error err = PF_ERROR_INIT;
-    return none_or_error(pf_map_workers_commit(self->owner.handle, ticket, &((result *)memory)->tuple, &err),
-                         &err);
+    pf_status status = pf_map_workers_commit(self->owner.handle, ticket, &tuple, &err);
+    pf_tuple_release(&tuple); /* does nothing if the reader has taken the tuple */
+    return none_or_error(status, &err);
 }
 
 /* fail(ticket, token, type, message, traceback) */
@@ -401,7 +408,7 @@ PyObject *formats(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
 
 typedef struct {
     owner owner;
-    int failed;          /* a write failed: the file cannot be completed */
+    atomic_int failed;   /* a write failed: the file cannot be completed */
     PyObject *structure; /* of the tuples; NULL: tuples of arrays */
     slot_kinds kinds;    /* of the slots; empty before the first write, unless they were given */
 } writer;
@@ -449,72 +456,80 @@ static PyObject *writer_set_structure(writer *self, PyObject *args) {
         PyMem_Free(texts);
         if (status) return raise_error(status, &err);
     }
-    Py_XDECREF(self->structure);
-    self->structure = Py_NewRef(structure);
+    field_set((PyObject *)self, &self->structure, structure);
     Py_RETURN_NONE;
 }
 
 static PyObject *writer_structure(writer *self, void *Py_UNUSED(unused)) {
-    return Py_NewRef(self->structure ? self->structure : Py_None);
+    PyObject *structure = field_get((PyObject *)self, &self->structure);
+    return structure ? structure : Py_NewRef(Py_None);
 }
 
 /* Before the first tuple, text becomes a sequence of bytes. */
 static slot_kind kind_for_writer(void *writer_, Py_ssize_t slot) {
     const writer *self = writer_;
-    return slot < self->kinds.count ? self->kinds.kinds[slot] : (slot_kind){PF_DTYPE_ANY, 1};
+    slot_kind kind = {PF_DTYPE_ANY, 1};
+    LOCK_OBJECT((PyObject *)writer_);
+    if (slot < self->kinds.count) kind = self->kinds.kinds[slot];
+    UNLOCK_OBJECT();
+    return kind;
 }
 
 /* Keeps the kinds of the first tuple, for numbers and text in later tuples. */
 static void note_kinds(writer *self, const incoming *in) {
+    LOCK_OBJECT((PyObject *)self);
     if (self->kinds.count == in->count) {
         for (Py_ssize_t i = 0; i < in->count; i++) self->kinds.kinds[i].dtype = in->tensors[i].dtype;
     } else if (self->kinds.count == 0) {
         slot_kind *kinds = PyMem_Calloc((size_t)in->count, sizeof *kinds);
-        if (!kinds) return;
-        for (Py_ssize_t i = 0; i < in->count; i++)
+        for (Py_ssize_t i = 0; kinds && i < in->count; i++)
             kinds[i] = (slot_kind){in->tensors[i].dtype, in->tensors[i].lod_levels};
-        PyMem_Free(self->kinds.kinds);
-        self->kinds = (slot_kinds){in->count, kinds};
+        if (kinds) {
+            PyMem_Free(self->kinds.kinds);
+            self->kinds = (slot_kinds){in->count, kinds};
+        }
     }
+    UNLOCK_OBJECT();
 }
 
 static int writer_ready(writer *self, const char *method) {
-    if (self->owner.handle && !self->failed) return 0;
-    raise_named(
-        "StateError", -1, "%s: expected an open writer, found %s", method,
-        self->owner.handle ? "one whose last write failed: abort() is all that is left" : "a closed one");
+    pf_handle handle = owner_load((PyObject *)self);
+    if (handle && !atomic_load(&self->failed)) return 0;
+    raise_named("StateError", -1, "%s: expected an open writer, found %s", method,
+                handle ? "one whose last write failed: abort() is all that is left" : "a closed one");
     return -1;
 }
 
 /* The library lets one caller at a time use the writer. */
 static PyObject *writer_write(writer *self, PyObject *arrays) {
     incoming in;
-    if (incoming_read(&in, arrays, &(expected){self->structure, kind_for_writer, self}) < 0) return NULL;
+    PyObject *structure = field_get((PyObject *)self, &self->structure);
+    int read = incoming_read(&in, arrays, &(expected){structure, kind_for_writer, self});
+    Py_XDECREF(structure);
+    if (read < 0) return NULL;
     if (writer_ready(self, "write") < 0) {
         incoming_drop(&in);
         return NULL;
     }
     pf_error err = PF_ERROR_INIT;
     pf_status status;
-    Py_BEGIN_ALLOW_THREADS status = pf_writer_write(self->owner.handle, in.tensors, (uint32_t)in.count, &err);
-    Py_END_ALLOW_THREADS self->failed = status != PF_OK;
+    pf_handle handle = owner_load((PyObject *)self);
+    Py_BEGIN_ALLOW_THREADS status = pf_writer_write(handle, in.tensors, (uint32_t)in.count, &err);
+    Py_END_ALLOW_THREADS atomic_store(&self->failed, status != PF_OK);
     if (!status) note_kinds(self, &in);
     incoming_drop(&in);
     return none_or_error(status, &err);
 }
 
-static void writer_release(writer *self) {
-    pf_handle handle = self->owner.handle;
-    self->owner.handle = 0;
-    handle_release(handle);
-}
+static void writer_release(writer *self) { handle_release(owner_take((PyObject *)self)); }
 
 static PyObject *writer_close(writer *self, PyObject *Py_UNUSED(unused)) {
-    if (!self->owner.handle) Py_RETURN_NONE;
+    pf_handle handle = owner_load((PyObject *)self);
+    if (!handle) Py_RETURN_NONE;
     if (writer_ready(self, "close") < 0) return NULL;
     pf_error err = PF_ERROR_INIT;
     pf_status status;
-    Py_BEGIN_ALLOW_THREADS status = pf_writer_close(self->owner.handle, &err);
+    Py_BEGIN_ALLOW_THREADS status = pf_writer_close(handle, &err);
     Py_END_ALLOW_THREADS writer_release(self);
     return none_or_error(status, &err);
 }
@@ -525,7 +540,7 @@ static PyObject *writer_abort(writer *self, PyObject *Py_UNUSED(unused)) {
 }
 
 static PyObject *writer_closed(writer *self, void *Py_UNUSED(unused)) {
-    return PyBool_FromLong(!self->owner.handle);
+    return PyBool_FromLong(!owner_load((PyObject *)self));
 }
 
 static PyMethodDef writer_methods[] = {

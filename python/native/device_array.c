@@ -4,6 +4,7 @@
 
 #include "dlpack.h"
 #include "docs.h"
+#include "lock.h"
 #include "native.h"
 
 static PyTypeObject *array_type;
@@ -103,9 +104,21 @@ int device_array_refuse(PyObject *object, Py_ssize_t slot) {
     return 1;
 }
 
-static int alive(const array *self) {
-    if (!self->tuple) raise_named("StateError", -1, "the array was released");
-    return self->tuple != NULL;
+/* Returns a reference to the tuple, which the caller drops. Other threads may release the array meanwhile. Returns NULL
+ * with a StateError set if the array is released. */
+static device_tuple *tuple_of(array *self) {
+    device_tuple *d;
+    LOCK_OBJECT((PyObject *)self);
+    d = self->tuple ? retain(self->tuple) : NULL;
+    UNLOCK_OBJECT();
+    if (!d) raise_named("StateError", -1, "the array was released");
+    return d;
+}
+
+static int alive(array *self) {
+    device_tuple *d = tuple_of(self);
+    device_tuple_drop(d);
+    return d != NULL;
 }
 
 /* Parses a stream: a number, or an object with the protocol of the CUDA packages for Python. */
@@ -143,9 +156,12 @@ static PyObject *array_use(array *self, PyObject *const *args, Py_ssize_t count,
     int64_t number;
     if (arguments_bind(&use, args, count, keywords, &stream) < 0) return NULL;
     if (!alive(self) || stream_parse(stream, 0, &number) < 0) return NULL;
-    if (!alive(self)) return NULL; /* the user's stream object may have run any code, such as release() */
+    device_tuple *d = tuple_of(self); /* the user's stream object may have run any code, such as release() */
+    if (!d) return NULL;
     pf_error err = PF_ERROR_INIT;
-    return none_or_error(pf_tuple_use(&self->tuple->tuple, (uint64_t)number, &err), &err);
+    pf_status status = pf_tuple_use(&d->tuple, (uint64_t)number, &err);
+    device_tuple_drop(d);
+    return none_or_error(status, &err);
 }
 
 /* If other owners of the tuple remain, they may submit more work to the same stream. So the stream is then only noted,
@@ -158,30 +174,31 @@ static PyObject *array_release(array *self, PyObject *const *args, Py_ssize_t co
     if (arguments_bind(&release, args, count, keywords, &stream) < 0) return NULL;
     if (!stream) stream = Py_None;
     if (stream != Py_None && stream_parse(stream, 0, &number) < 0) return NULL;
-    device_tuple *d = self->tuple;
-    if (!d) Py_RETURN_NONE;
-    if (stream != Py_None) {
+    device_tuple *d;
+    pf_error err = PF_ERROR_INIT;
+    pf_status status = PF_OK;
+    LOCK_OBJECT((PyObject *)self);
+    d = self->tuple;
+    if (d && stream != Py_None) {
         int last = atomic_load_explicit(&d->owners, memory_order_acquire) == 1;
-        pf_error err = PF_ERROR_INIT;
-        pf_status status = last ? pf_tuple_release_on(&d->tuple, (uint64_t)number, &err)
-                                : pf_tuple_use(&d->tuple, (uint64_t)number, &err);
-        if (status) return raise_error(status, &err);
+        status = last ? pf_tuple_release_on(&d->tuple, (uint64_t)number, &err)
+                      : pf_tuple_use(&d->tuple, (uint64_t)number, &err);
     }
-    self->tuple = NULL;
+    if (status == PF_OK) self->tuple = NULL;
+    UNLOCK_OBJECT();
+    if (status) return raise_error(status, &err);
     device_tuple_drop(d);
     Py_RETURN_NONE;
 }
 
-/* Waits without the GIL. The reference keeps the tuple if another thread releases the array meanwhile. */
+/* Waits without the GIL. */
 static int wait_for_copy(device_tuple *d, PyObject *timeout) {
     waiting w;
     if (waiting_parse(&w, timeout) < 0) return -1;
     pf_error err = PF_ERROR_INIT;
-    retain(d);
     waiting_begin(&w);
     pf_status status = pf_tuple_synchronize(&d->tuple, &w.wait, &err);
     waiting_end(&w);
-    device_tuple_drop(d);
     PyObject *none = none_or_error(status, &err);
     Py_XDECREF(none);
     return none ? 0 : -1;
@@ -191,26 +208,26 @@ static PyObject *array_synchronize(array *self, PyObject *const *args, Py_ssize_
     static const char *const names[] = {"timeout"};
     static const signature synchronize = {"DeviceArray.synchronize", names, 1, 1, 0, 0};
     PyObject *timeout;
-    if (arguments_bind(&synchronize, args, count, keywords, &timeout) < 0 || !alive(self) ||
-        wait_for_copy(self->tuple, timeout) < 0)
-        return NULL;
+    if (arguments_bind(&synchronize, args, count, keywords, &timeout) < 0) return NULL;
+    device_tuple *d = tuple_of(self);
+    int failed = !d || wait_for_copy(d, timeout) < 0;
+    device_tuple_drop(d);
+    if (failed) return NULL;
     Py_RETURN_NONE;
 }
 
 static PyObject *array_numpy(array *self, PyObject *const *Py_UNUSED(args), Py_ssize_t count,
                              PyObject *keywords) {
     if (arguments_none("DeviceArray.numpy", count, keywords) < 0) return NULL;
-    if (!alive(self)) return NULL;
-    PyArray_Descr *descr = dtype_descr(self->dtype);
+    device_tuple *d = tuple_of(self);
+    PyArray_Descr *descr = d ? dtype_descr(self->dtype) : NULL;
     PyObject *out = descr ? PyArray_NewFromDescr(&PyArray_Type, descr, self->rank,
                                                  (const npy_intp *)self->dims, NULL, NULL, 0, NULL)
                           : NULL;
-    if (!out) return NULL;
-    if (!alive(self)) {
-        Py_DECREF(out);
+    if (!out) {
+        device_tuple_drop(d);
         return NULL;
     }
-    device_tuple *d = retain(self->tuple);
     pf_error err = PF_ERROR_INIT;
     pf_status status = PF_OK;
     void *to = PyArray_DATA((PyArrayObject *)out);
@@ -291,9 +308,13 @@ static void capsule_drop(PyObject *capsule) {
     }
 }
 
-static PyObject *export_array(const array *self, int versioned) {
+/* Takes over a reference to the tuple. */
+static PyObject *export_array(const array *self, device_tuple *d, int versioned) {
     exported *e = malloc(sizeof *e);
-    if (!e) return PyErr_NoMemory();
+    if (!e) {
+        device_tuple_drop(d);
+        return PyErr_NoMemory();
+    }
     int64_t step = 1;
     for (int32_t i = self->rank - 1; i >= 0; i--) {
         e->shape[i] = self->dims[i];
@@ -315,7 +336,7 @@ static PyObject *export_array(const array *self, int versioned) {
             (dl_versioned){1, 0, e, delete_versioned, self->flags & PF_READ_ONLY ? DL_READ_ONLY : 0, tensor};
     else
         e->managed.plain = (dl_managed){tensor, e, delete_plain};
-    e->tuple = retain(self->tuple);
+    e->tuple = d;
     PyObject *capsule = PyCapsule_New(&e->managed, versioned ? versioned_name : plain_name, capsule_drop);
     if (!capsule) exported_drop(e);
     return capsule;
@@ -367,10 +388,13 @@ static PyObject *array_dlpack(array *self, PyObject *args, PyObject *kwargs) {
     int copies = copy == Py_None ? 0 : PyObject_IsTrue(copy);
     if (copies < 0) return NULL;
     if (copies) return PyErr_Format(PyExc_BufferError, "copy: expected None or False: a DeviceArray is lent");
-    if (!alive(self)) return NULL;
+    device_tuple *d = tuple_of(self);
+    if (!d) return NULL;
     pf_error err = PF_ERROR_INIT;
-    pf_status status = number < 0 ? PF_OK : pf_tuple_use(&self->tuple->tuple, (uint64_t)number, &err);
-    return status ? raise_error(status, &err) : export_array(self, major >= 1);
+    pf_status status = number < 0 ? PF_OK : pf_tuple_use(&d->tuple, (uint64_t)number, &err);
+    if (status == PF_OK) return export_array(self, d, major >= 1);
+    device_tuple_drop(d);
+    return raise_error(status, &err);
 }
 
 static PyObject *array_dlpack_device(array *self, PyObject *Py_UNUSED(unused)) {
@@ -397,11 +421,14 @@ static PyObject *array_interface(array *self, void *Py_UNUSED(unused)) {
     if (self->dtype == PF_BFLOAT16)
         return PyErr_Format(PyExc_AttributeError,
                             "__cuda_array_interface__ cannot describe bfloat16: use __dlpack__");
-    if (!alive(self) || wait_for_copy(self->tuple, NULL) < 0) return NULL;
-    if (!alive(self)) return NULL;
+    device_tuple *d = tuple_of(self);
+    if (!d) return NULL;
+    int failed = wait_for_copy(d, NULL) < 0;
     /* The protocol does not tell which stream will use the array. Most likely the legacy default stream waits for that
      * stream, so this notes a use on the legacy default stream. During a graph capture that fails, which is ignored. */
-    pf_tuple_use(&self->tuple->tuple, 1, NULL);
+    if (!failed) pf_tuple_use(&d->tuple, 1, NULL);
+    device_tuple_drop(d);
+    if (failed || !alive(self)) return NULL; /* the address is valid as long as the array */
     PyObject *descr = (PyObject *)dtype_descr(self->dtype);
     PyObject *type = descr ? PyObject_GetAttrString(descr, "str") : NULL;
     PyObject *shape = type ? shape_of(self) : NULL;

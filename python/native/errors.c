@@ -2,11 +2,12 @@
 #include <stdarg.h>
 #include <string.h>
 
+#include "lock.h"
 #include "native.h"
 
 static PyObject *classes; /* pyfeed.errors.__dict__ */
-static kept *failures;    /* the exceptions of all owners; guarded by the GIL, like last_token */
-static uint64_t last_token;
+static kept *failures; /* the exceptions of all owners; guarded by module_lock, like all fields of a kept */
+static _Atomic(uint64_t) last_token;
 
 enum { OUT_OF_MEMORY = 2 }; /* CUDA_ERROR_OUT_OF_MEMORY */
 
@@ -50,13 +51,14 @@ static PyObject *decode(const char *text) {
 
 /* Returns an exception with a slot. On a failure, returns NULL with another exception set. */
 static PyObject *new_exception(const char *name, const char *message, Py_ssize_t slot) {
-    PyObject *class = PyDict_GetItemString(classes, name);
+    PyObject *class = PyMapping_GetItemString(classes, name);
     if (!class) {
         PyErr_Format(PyExc_SystemError, "pyfeed.errors has no %s", name);
         return NULL;
     }
     PyObject *text = decode(message);
     PyObject *e = text ? PyObject_CallFunctionObjArgs(class, text, NULL) : NULL;
+    Py_DECREF(class);
     Py_XDECREF(text);
     if (e && slot >= 0 && set_attribute(e, "slot", PyLong_FromSsize_t(slot)) < 0) Py_CLEAR(e);
     return e;
@@ -68,25 +70,62 @@ static void set_raised(PyObject *e) {
     Py_DECREF(e);
 }
 
-uint64_t kept_new_token(void) { return ++last_token; }
+uint64_t kept_new_token(void) { return atomic_fetch_add(&last_token, 1) + 1; }
 
-static void kept_put(kept *k, PyObject *exception, PyObject *traceback, uint64_t token) {
-    PyObject *old_exception = k->exception, *old_traceback = k->traceback;
+/* What a kept refers to. It is dropped outside the lock, since that may run Python code. */
+typedef struct {
+    PyObject *exception, *traceback;
+} pair;
+
+static void pair_drop(pair p) {
+    Py_XDECREF(p.exception);
+    Py_XDECREF(p.traceback);
+}
+
+/* Takes the pair over and returns the one before. Call it with module_lock. */
+static pair kept_put(kept *k, pair p, uint64_t token, int reader_owned) {
+    pair old = {k->exception, k->traceback};
     if (!k->token) {
         k->next = failures;
         failures = k;
     }
     k->token = token;
-    k->exception = Py_NewRef(exception);
-    k->traceback = Py_XNewRef(traceback);
-    Py_XDECREF(old_exception);
-    Py_XDECREF(old_traceback);
+    k->reader_owned = reader_owned;
+    k->exception = p.exception;
+    k->traceback = p.traceback;
+    return old;
 }
 
-void kept_set(kept *k, PyObject *exception, uint64_t token) {
-    PyObject *traceback = PyException_GetTraceback(exception);
-    kept_put(k, exception, traceback, token);
-    Py_XDECREF(traceback);
+/* Returns what it referred to. Call it with module_lock. */
+static pair kept_take(kept *k) {
+    pair old = {k->exception, k->traceback};
+    if (!k->token) return (pair){NULL, NULL};
+    kept **at = &failures;
+    while (*at != k) at = &(*at)->next;
+    *at = k->next;
+    k->token = 0;
+    k->exception = k->traceback = NULL;
+    return old;
+}
+
+void kept_set(kept *k, PyObject *exception, uint64_t token, int reader_owned) {
+    pair p = {Py_NewRef(exception), PyException_GetTraceback(exception)};
+    module_lock();
+    pair old = kept_put(k, p, token, reader_owned);
+    module_unlock();
+    pair_drop(old);
+}
+
+void kept_move(kept *to, kept *from) {
+    pair old = {NULL, NULL};
+    module_lock();
+    uint64_t token = from->token;
+    if (token) {
+        int reader_owned = from->reader_owned;
+        old = kept_put(to, kept_take(from), token, reader_owned);
+    }
+    module_unlock();
+    pair_drop(old);
 }
 
 int kept_traverse(const kept *k, visitproc visit, void *arg) {
@@ -96,31 +135,30 @@ int kept_traverse(const kept *k, visitproc visit, void *arg) {
 }
 
 void kept_drop(kept *k) {
-    if (!k->token) return;
-    kept **at = &failures;
-    while (*at != k) at = &(*at)->next;
-    *at = k->next;
-    k->token = 0;
-    Py_CLEAR(k->exception);
-    Py_CLEAR(k->traceback);
+    module_lock();
+    pair old = kept_take(k);
+    module_unlock();
+    pair_drop(old);
 }
 
 /* Raises the kept exception of that token, with the traceback that it had when it was kept. Returns 0 if there is none.
  * An exception that is reader_owned moves to the reader that raises it. */
 static int raise_kept(uint64_t token, kept *reader) {
+    pair p = {NULL, NULL}, old = {NULL, NULL};
+    module_lock();
     kept *k = failures;
     while (k && k->token != token) k = k->next;
-    if (!k) return 0;
-    PyObject *e = Py_NewRef(k->exception);
-    PyObject *traceback = Py_XNewRef(k->traceback);
-    if (k->reader_owned) {
-        kept_drop(k);
-        if (reader) kept_put(reader, e, traceback, token);
+    if (k) p = (pair){Py_NewRef(k->exception), Py_XNewRef(k->traceback)};
+    if (k && k->reader_owned) {
+        old = kept_take(k);
+        if (reader) old = kept_put(reader, old, token, 0);
     }
-    if (PyException_SetTraceback(e, traceback ? traceback : Py_None) == 0)
-        PyErr_SetObject((PyObject *)Py_TYPE(e), e);
-    Py_DECREF(e);
-    Py_XDECREF(traceback);
+    module_unlock();
+    pair_drop(old);
+    if (!k) return 0;
+    if (PyException_SetTraceback(p.exception, p.traceback ? p.traceback : Py_None) == 0)
+        PyErr_SetObject((PyObject *)Py_TYPE(p.exception), p.exception);
+    pair_drop(p);
     return 1;
 }
 
@@ -198,11 +236,12 @@ static int set_details(PyObject *e, pf_status status, const pf_error *err) {
 
 /* Returns an exception for an error of the operating system, with the attributes of OSError. */
 static PyObject *make_file_error(const char *message, const pf_error *err) {
-    PyObject *make_one = PyDict_GetItemString(classes, "_file_error");
+    PyObject *make_one = PyMapping_GetItemString(classes, "_file_error");
     PyObject *text = decode(message);
     PyObject *file = err->file ? PyUnicode_DecodeFSDefault(err->file) : Py_NewRef(Py_None);
     PyObject *e =
         make_one && text && file ? PyObject_CallFunction(make_one, "OiO", text, err->os_errno, file) : NULL;
+    Py_XDECREF(make_one);
     Py_XDECREF(text);
     Py_XDECREF(file);
     return e;

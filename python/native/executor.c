@@ -133,7 +133,7 @@ static PyType_Spec executor_spec = {
 
 typedef struct {
     owner owner;
-    int cancelled;
+    atomic_int cancelled;
 } token;
 
 static PyObject *token_new(PyTypeObject *class, PyObject *args, PyObject *kwargs) {
@@ -151,12 +151,12 @@ static PyObject *token_cancel(token *self, PyObject *const *Py_UNUSED(args), Py_
                               PyObject *keywords) {
     if (arguments_none("CancelToken.cancel", count, keywords) < 0) return NULL;
     pf_error err = PF_ERROR_INIT;
-    self->cancelled = 1;
+    atomic_store(&self->cancelled, 1);
     return none_or_error(pf_cancel_token_cancel(self->owner.handle, &err), &err);
 }
 
 static PyObject *token_cancelled(token *self, void *Py_UNUSED(unused)) {
-    return PyBool_FromLong(self->cancelled);
+    return PyBool_FromLong(atomic_load(&self->cancelled));
 }
 
 static PyMethodDef token_methods[] = {

@@ -6,7 +6,8 @@
 #endif
 
 /* The types, the errors and the hooks at exit exist once for the process. Threads of the library outlive any
- * sub-interpreter, so the end of a sub-interpreter would wait for them for ever. */
+ * sub-interpreter, so the end of a sub-interpreter would wait for them for ever. Python initialises the module anew in
+ * each interpreter. */
 int interpreter_check(void) {
     int64_t id = PyInterpreterState_GetID(PyInterpreterState_Get());
     if (id <= 0) return (int)id; /* the main interpreter, or an error */
@@ -16,11 +17,4 @@ int interpreter_check(void) {
                  "are not supported, use threads or processes",
                  (long long)id);
     return -1;
-}
-
-/* _check_interpreter(): the check again, at each import of the package. Once the main interpreter has the module,
- * Python copies it into a sub-interpreter without calling its PyInit. */
-PyObject *check_interpreter(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
-    if (interpreter_check() < 0) return NULL;
-    Py_RETURN_NONE;
 }

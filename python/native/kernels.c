@@ -2,6 +2,7 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
+#include "lock.h"
 #include "native.h"
 
 static PyTypeObject *kernel_type;
@@ -76,7 +77,7 @@ static void report_exception(const pf_kernel_call *c, waiting *w) {
     PyErr_Clear();
     if (w && w->failure) {
         failure.token = kept_new_token();
-        kept_set(w->failure, e, failure.token);
+        kept_set(w->failure, e, failure.token, 0);
     }
     pf_kernel_fail(c, &failure, NULL);
     Py_XDECREF(texts);
@@ -156,16 +157,16 @@ static PyObject *kernel_register(PyObject *class, PyObject *args) {
 }
 
 static PyObject *kernel_close(kernel *self, PyObject *Py_UNUSED(unused)) {
-    pf_handle handle = self->owner.handle;
-    self->owner.handle = 0;
-    self->bound = NULL;
-    handle_release(handle);
+    LOCK_OBJECT((PyObject *)self);
+    self->bound = NULL; /* the registration owns it */
+    UNLOCK_OBJECT();
+    handle_release(owner_take((PyObject *)self));
     kernels_drain();
     Py_RETURN_NONE;
 }
 
 static PyObject *kernel_closed(kernel *self, void *Py_UNUSED(unused)) {
-    return PyBool_FromLong(!self->owner.handle);
+    return PyBool_FromLong(!owner_load((PyObject *)self));
 }
 
 /* The kernel owns the function, which may refer back to the kernel. */

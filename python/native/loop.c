@@ -11,39 +11,59 @@ typedef struct {
     int counted;   /* this loop counts in the reader's `loops` */
 } loop;
 
-/* Stops counting this loop: the reader may then begin another pass. */
-static void uncount(loop *self) {
-    if (self->counted && self->generation == self->of->generation) self->of->loops--;
+/* Stops counting this loop, so that the reader may begin another pass. With `forget` the loop is over. */
+static void uncount(loop *self, int forget) {
+    reader *of;
+    int counted;
+    LOCK_OBJECT((PyObject *)self);
+    of = self->of;
+    counted = self->counted;
     self->counted = 0;
+    if (forget)
+        self->of = NULL;
+    else
+        Py_XINCREF((PyObject *)of);
+    UNLOCK_OBJECT();
+    if (!of) return;
+    LOCK_OBJECT((PyObject *)of);
+    if (counted && self->generation == of->generation) of->loops--;
+    UNLOCK_OBJECT();
+    Py_DECREF((PyObject *)of);
 }
 
 /* The library decides whether the loop begins a pass: readers/loop.go. */
 static PyObject *begin_loop(reader *of, int current) {
     if (reader_await_resets(of) < 0) return NULL;
-    if (!current && of->loops > 0 && !atomic_load(&of->closed) && !forked)
-        return raise_named("StateError", -1,
-                           "another loop over this reader is under way: loops that share a pass go over "
-                           "reader.current_pass(); end that loop, or reset() the reader, to begin another");
     if (reader_enter(of) < 0) return NULL;
     loop *self = PyObject_GC_New(loop, loop_type);
     if (!self) {
         reader_leave(of);
         return NULL;
     }
-    Py_INCREF((PyObject *)of);
-    self->of = of;
-    if (!current) of->generation++;
-    self->generation = of->generation;
-    self->counted = 1;
+    self->of = (reader *)Py_NewRef((PyObject *)of);
     self->loop = 0;
-    of->loops++;
+    LOCK_OBJECT((PyObject *)of);
+    self->counted = current || of->loops == 0 || forked;
+    if (self->counted) {
+        if (!current) of->generation++;
+        self->generation = of->generation;
+        of->loops++;
+    }
+    UNLOCK_OBJECT();
     PyObject_GC_Track((PyObject *)self);
+    if (!self->counted) {
+        reader_leave(of);
+        Py_DECREF((PyObject *)self);
+        return raise_named("StateError", -1,
+                           "another loop over this reader is under way: loops that share a pass go over "
+                           "reader.current_pass(); end that loop, or reset() the reader, to begin another");
+    }
     pf_error err = PF_ERROR_INIT;
     pf_status status;
     Py_BEGIN_ALLOW_THREADS status = pf_reader_begin_loop(of->handle, (uint8_t)current, &self->loop, &err);
     Py_END_ALLOW_THREADS reader_leave(of);
     if (status == PF_OK) return (PyObject *)self;
-    uncount(self);
+    uncount(self, 0);
     reader_raise(of, status, &err);
     Py_DECREF((PyObject *)self);
     return NULL;
@@ -57,24 +77,25 @@ PyObject *loop_join(PyObject *self, PyObject *const *Py_UNUSED(args), Py_ssize_t
 
 static PyObject *loop_next(PyObject *self_) {
     loop *self = (loop *)self_;
-    reader *of = self->of;
+    reader *of; /* owned: another thread may end this loop meanwhile */
+    LOCK_OBJECT(self_);
+    of = self->of;
+    Py_XINCREF((PyObject *)of);
+    UNLOCK_OBJECT();
     if (!of) return NULL;
-    Py_INCREF((PyObject *)of); /* another thread may end this loop meanwhile */
     int end = 0;
     PyObject *tuple = NULL;
     if (reader_await_resets(of) == 0) {
-        if (self->generation != of->generation && !atomic_load(&of->closed))
+        int over;
+        LOCK_OBJECT((PyObject *)of);
+        over = self->generation != of->generation;
+        UNLOCK_OBJECT();
+        if (over && !atomic_load(&of->closed))
             raise_named("Cancelled", -1, "the reader was reset: the pass of this loop is over");
         else
             tuple = reader_next(of, self->loop, NULL, &end);
     }
-    if (!tuple && self->of) {
-        uncount(self);
-        if (end) {
-            self->of = NULL;
-            Py_DECREF((PyObject *)of);
-        }
-    }
+    if (!tuple) uncount(self, end);
     Py_DECREF((PyObject *)of);
     return tuple;
 }
@@ -86,12 +107,7 @@ static int loop_traverse(PyObject *self, visitproc visit, void *arg) {
 }
 
 static int loop_clear(PyObject *self_) {
-    loop *self = (loop *)self_;
-    reader *of = self->of;
-    if (!of) return 0;
-    uncount(self);
-    self->of = NULL;
-    Py_DECREF((PyObject *)of);
+    uncount((loop *)self_, 1);
     return 0;
 }
 

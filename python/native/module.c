@@ -1,6 +1,7 @@
 /* The module pyfeed._native. */
 #define PYFEED_IMPORTS_NUMPY
 #include "docs.h"
+#include "lock.h"
 #include "native.h"
 
 static PyObject *memory_stats(PyObject *Py_UNUSED(module), PyObject *const *Py_UNUSED(args), Py_ssize_t count,
@@ -76,7 +77,6 @@ static PyObject *start_thread(PyObject *Py_UNUSED(module), PyObject *function) {
 }
 
 static PyMethodDef methods[] = {
-    {"_check_interpreter", check_interpreter, METH_NOARGS, NULL},
     {"memory_stats", (PyCFunction)(void *)memory_stats, METH_FASTCALL | METH_KEYWORDS, MEMORY_STATS_DOC},
     {"_formats", formats, METH_NOARGS, NULL},
     {"_list_files", list_files, METH_VARARGS, NULL},
@@ -94,18 +94,6 @@ static PyMethodDef methods[] = {
     {"_shutdown_buffers", shutdown_buffers, METH_NOARGS, NULL},
     {"_stop", stop, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
-};
-
-static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT,
-    "pyfeed._native",
-    "The part of pyfeed that is written in C, over libpyfeed.",
-    -1,
-    methods,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
 };
 
 /* Checks that this is the package of pyarrayfeed, whose __init__.py imports _loading first. The distribution pyfeed, an
@@ -126,25 +114,49 @@ static int package_check(void) {
     return -1;
 }
 
-PyMODINIT_FUNC PyInit__native(void) {
-    if (interpreter_check() < 0 || package_check() < 0) return NULL;
-    import_array();
+/* Initialises the module. If it is imported again, after somebody has removed it from sys.modules, it gets what the
+ * first one has: the types and the errors exist once. */
+static int initialise(PyObject *module) {
+    static PyObject *first;
+    if (interpreter_check() < 0 || package_check() < 0) return -1;
+    if (first) return PyDict_Update(PyModule_GetDict(module), PyModule_GetDict(first));
+    if (PyArray_ImportNumPyAPI() < 0) return -1;
     if (pf_abi_version() != PF_ABI_VERSION) {
         PyErr_Format(PyExc_ImportError,
                      "pyfeed was built for version %u of libpyfeed's ABI, but the library loaded is of "
                      "version %u (%s)",
                      PF_ABI_VERSION, pf_abi_version(), pf_version());
-        return NULL;
+        return -1;
     }
-    PyObject *module = PyModule_Create(&definition);
-    if (!module) return NULL;
-    if (errors_init() < 0 || waiting_init() < 0 || arrays_init() < 0 || tuples_init(module) < 0 ||
-        device_array_init(module) < 0 || queue_init(module) < 0 || reader_init(module) < 0 ||
-        scope_init(module) < 0 || files_init(module) < 0 || program_init(module) < 0 ||
-        executor_init(module) < 0 || kernels_init(module) < 0 || tracing_init(module) < 0 ||
-        staging_init(module) < 0 || PyModule_AddStringConstant(module, "__version__", pf_version()) < 0) {
-        Py_DECREF(module);
-        return NULL;
-    }
-    return module;
+    if (lock_init() != 0 || errors_init() < 0 || waiting_init() < 0 || arrays_init() < 0 ||
+        tuples_init(module) < 0 || device_array_init(module) < 0 || queue_init(module) < 0 ||
+        reader_init(module) < 0 || scope_init(module) < 0 || files_init(module) < 0 ||
+        program_init(module) < 0 || executor_init(module) < 0 || kernels_init(module) < 0 ||
+        tracing_init(module) < 0 || staging_init(module) < 0 ||
+        PyModule_AddStringConstant(module, "__version__", pf_version()) < 0)
+        return -1;
+    first = Py_NewRef(module);
+    return 0;
 }
+
+static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, initialise},
+#ifdef Py_GIL_DISABLED
+    {Py_mod_gil, Py_MOD_GIL_NOT_USED},
+#endif
+    {0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    "pyfeed._native",
+    "The part of pyfeed that is written in C, over libpyfeed.",
+    0,
+    methods,
+    slots,
+    NULL,
+    NULL,
+    NULL,
+};
+
+PyMODINIT_FUNC PyInit__native(void) { return PyModuleDef_Init(&definition); }

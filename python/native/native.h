@@ -3,6 +3,8 @@
  * Rules for all files:
  *
  * - A thread releases the GIL before it waits or copies more than SMALL_COPY_BYTES bytes.
+ * - Python may have no GIL. So the locks of lock.h guard what changes in an object and in static state, and references
+ *   to what another thread may replace are owned, not borrowed.
  * - The library calls nothing here with the GIL held. Nothing that the library calls needs the GIL, except kernels of
  *   programs, which the thread that runs the program calls.
  * - Module state is static: a process has one libpyfeed and one Go runtime, so a second interpreter cannot use the
@@ -48,7 +50,9 @@ typedef struct kept {
  * NULL. */
 PyObject *raise_error_in(pf_status status, pf_error *err, kept *reader);
 uint64_t kept_new_token(void);
-void kept_set(kept *k, PyObject *exception, uint64_t token);
+void kept_set(kept *k, PyObject *exception, uint64_t token, int reader_owned);
+/* Moves an exception, unless a reader has become its owner meanwhile. */
+void kept_move(kept *to, kept *from);
 int kept_traverse(const kept *k, visitproc visit, void *arg);
 void kept_drop(kept *k);
 
@@ -205,7 +209,7 @@ slot_kind slot_kinds_get(void *slot_kinds, Py_ssize_t slot);
 
 /* Returns the arrays of a tuple in the places that a structure has for them. */
 PyObject *structure_assemble(PyObject *structure, PyObject *arrays);
-/* The same for the result of a call, which it takes over. If either is NULL, returns the arrays. */
+/* The same for the result of a call. Takes over both. If the structure is NULL, returns the arrays, which may be NULL. */
 PyObject *structure_of_tuple(PyObject *structure, PyObject *arrays);
 /* The reverse: returns a list or tuple of the arrays. Where the structure is a dict, the value may also be a list or
  * tuple of all arrays. */
@@ -232,6 +236,9 @@ PyObject *owner_new(PyObject *class, pf_handle handle);
 /* The same for PF_OK; else raises the exception for err and returns NULL. */
 PyObject *owner_or_error(PyObject *class, pf_status status, pf_handle handle, pf_error *err);
 void owner_dealloc(PyObject *self);
+/* For objects that can be closed while other threads use them: owner_take leaves 0. */
+pf_handle owner_load(PyObject *self);
+pf_handle owner_take(PyObject *self);
 PyObject *owner_handle(PyObject *self, void *unused);
 
 /* ---- tuples.c: tuples that are results ---- */
@@ -319,7 +326,6 @@ PyObject *shared_exited(PyObject *module, PyObject *args);
 
 /* Returns 0 in the main interpreter; else -1 with an ImportError set. Call it before anything else in the module. */
 int interpreter_check(void);
-PyObject *check_interpreter(PyObject *module, PyObject *unused);
 
 /* ---- staging.c ---- */
 

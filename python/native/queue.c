@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "docs.h"
+#include "lock.h"
 #include "native.h"
 
 static PyTypeObject *queue_type, *reservation_type;
@@ -94,19 +95,19 @@ static PyObject *queue_producer(queue *self, PyObject *Py_UNUSED(unused)) {
     pf_status status = pf_producer_create(self->handle, &handle, &err);
     if (status) return raise_error(status, &err);
     queue *producer = (queue *)queue_wrap((PyObject *)Py_TYPE((PyObject *)self), handle);
-    if (producer && self->structure) producer->structure = Py_NewRef(self->structure);
+    if (producer) producer->structure = field_get((PyObject *)self, &self->structure);
     return (PyObject *)producer;
 }
 
 /* _set_structure(structure): the structure of the tuples that are pushed and popped */
 static PyObject *queue_set_structure(queue *self, PyObject *structure) {
-    Py_XDECREF(self->structure);
-    self->structure = structure == Py_None ? NULL : Py_NewRef(structure);
+    field_set((PyObject *)self, &self->structure, structure == Py_None ? NULL : structure);
     Py_RETURN_NONE;
 }
 
 static PyObject *queue_structure(queue *self, void *Py_UNUSED(unused)) {
-    return Py_NewRef(self->structure ? self->structure : Py_None);
+    PyObject *structure = field_get((PyObject *)self, &self->structure);
+    return structure ? structure : Py_NewRef(Py_None);
 }
 
 void slot_specs_drop(slot_specs *s) {
@@ -238,38 +239,42 @@ static pf_status push_lent(queue *self, incoming *in, const push_options *o, wai
     return status;
 }
 
-static const spec *spec_of(queue *self, uint32_t i);
+static int spec_of(queue *self, uint32_t i, spec *out);
 
 static slot_kind kind_of_slot(void *queue_, Py_ssize_t slot) {
     queue *self = queue_;
-    const spec *s = slot < self->num_slots ? spec_of(self, (uint32_t)slot) : NULL;
+    spec s;
+    int known = slot < self->num_slots && spec_of(self, (uint32_t)slot, &s) == 0;
     PyErr_Clear();
-    return s ? (slot_kind){s->slot.dtype, s->slot.lod_levels} : (slot_kind){PF_DTYPE_ANY, 0};
+    return known ? (slot_kind){s.slot.dtype, s.slot.lod_levels} : (slot_kind){PF_DTYPE_ANY, 0};
 }
 
-/* Returns the structure of a dict whose keys are the names of the slots, borrowed. Returns NULL, maybe with an exception
- * set, if some slots have no name, or the same. */
+/* Returns a new reference to the structure of a dict whose keys are the names of the slots. Returns NULL, maybe with an
+ * exception set, if some slots have no name, or the same. */
 static PyObject *structure_by_name(queue *self) {
-    if (self->by_name) return self->by_name;
+    PyObject *known = field_get((PyObject *)self, &self->by_name);
+    if (known) return known;
     PyObject *names = PyTuple_New(self->num_slots);
     for (uint32_t i = 0; names && i < self->num_slots; i++) {
-        const spec *s = spec_of(self, i);
-        PyObject *name = s && s->slot.name ? PyUnicode_FromString(s->slot.name) : NULL;
+        spec s;
+        PyObject *name = spec_of(self, i, &s) == 0 && s.slot.name ? PyUnicode_FromString(s.slot.name) : NULL;
         if (!name || PyTuple_SetItem(names, i, name) < 0) Py_CLEAR(names);
     }
     PyObject *structure = names ? structure_of_names(names) : NULL;
     Py_XDECREF(names);
     if (structure && PyDict_Size(structure) == self->num_slots)
-        self->by_name = structure;
+        field_set((PyObject *)self, &self->by_name, structure);
     else
-        Py_XDECREF(structure);
-    return self->by_name;
+        Py_CLEAR(structure);
+    return structure;
 }
 
 static int read_tuple(queue *self, incoming *in, PyObject *arrays) {
-    PyObject *structure = self->structure;
+    PyObject *structure = field_get((PyObject *)self, &self->structure);
     if (!structure && structure_is_mapping(arrays)) structure = structure_by_name(self);
-    return PyErr_Occurred() ? -1 : incoming_read(in, arrays, &(expected){structure, kind_of_slot, self});
+    int r = PyErr_Occurred() ? -1 : incoming_read(in, arrays, &(expected){structure, kind_of_slot, self});
+    Py_XDECREF(structure);
+    return r;
 }
 
 static PyObject *queue_push(queue *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords) {
@@ -302,8 +307,9 @@ static PyObject *queue_pop(queue *self, PyObject *const *args, Py_ssize_t count,
         status = pf_queue_pop(self->handle, &w.wait, &tuple, &err);
         waiting_end(&w);
     }
-    return status == PF_OK ? structure_of_tuple(self->structure, tuple_to_python(&tuple, 1))
-                           : none_or_error(status, &err);
+    return status == PF_OK
+               ? structure_of_tuple(field_get((PyObject *)self, &self->structure), tuple_to_python(&tuple, 1))
+               : none_or_error(status, &err);
 }
 
 static PyObject *queue_close(queue *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords) {
@@ -331,11 +337,13 @@ static PyObject *queue_fail(queue *self, PyObject *args) {
         return NULL;
     failure.token = kept_new_token();
     pf_error err = PF_ERROR_INIT;
+    kept fresh = {0}; /* a consumer may look for it before pf_queue_fail returns */
+    kept_set(&fresh, exception, failure.token, reader_owned);
     pf_status status = pf_queue_fail(self->handle, pass, &failure, &err);
-    if (status == PF_OK) { /* a reader needs the GIL to look it up, so it is kept in time */
-        kept_set(&self->failure, exception, failure.token);
-        self->failure.reader_owned = reader_owned;
-    }
+    if (status == PF_OK)
+        kept_move(&self->failure, &fresh);
+    else
+        kept_drop(&fresh);
     return none_or_error(status, &err);
 }
 
@@ -412,30 +420,37 @@ static PyObject *queue_stats(queue *self, PyObject *const *Py_UNUSED(args), Py_s
                          "consumers_waited", (double)i.consumers_waited_ns / 1e9);
 }
 
-/* Returns the description of slot i, or NULL with an exception set. It does not change once its dtype is decided. */
-static const spec *spec_of(queue *self, uint32_t i) {
-    if (!self->specs && !(self->specs = PyMem_Calloc(self->num_slots, sizeof *self->specs))) {
-        PyErr_NoMemory();
-        return NULL;
-    }
-    spec *s = &self->specs[i];
-    if (s->slot.dtype != PF_DTYPE_ANY && !forked) return s;
-    s->slot = (pf_slot_spec)PF_SLOT_SPEC_INIT;
+/* Gets the description of slot i. It does not change once its dtype is decided. Returns -1 with an exception set. */
+static int spec_of(queue *self, uint32_t i, spec *out) {
     pf_error err = PF_ERROR_INIT;
-    pf_status status = pf_queue_slot(self->handle, i, &s->slot, s->dims, &err);
+    pf_status status = PF_NO_MEMORY;
+    LOCK_OBJECT((PyObject *)self);
+    if (!self->specs) self->specs = PyMem_Calloc(self->num_slots, sizeof *self->specs);
+    spec *s = self->specs ? &self->specs[i] : NULL;
+    if (s && s->slot.dtype != PF_DTYPE_ANY && !forked) {
+        status = PF_OK;
+    } else if (s) {
+        s->slot = (pf_slot_spec)PF_SLOT_SPEC_INIT;
+        status = pf_queue_slot(self->handle, i, &s->slot, s->dims, &err);
+    }
+    if (status == PF_OK) {
+        *out = *s;
+        out->slot.dims = out->dims;
+    }
+    UNLOCK_OBJECT();
     if (status) raise_error(status, &err);
-    return status ? NULL : s;
+    return status ? -1 : 0;
 }
 
 static PyObject *queue_slots(queue *self, PyObject *Py_UNUSED(unused)) {
     PyObject *all = PyTuple_New(self->num_slots);
     for (uint32_t i = 0; all && i < self->num_slots; i++) {
-        const spec *s = spec_of(self, i);
-        PyObject *shape = s ? PyTuple_New(s->slot.rank) : NULL;
-        for (int32_t j = 0; shape && j < s->slot.rank; j++)
-            PyTuple_SetItem(shape, j, PyLong_FromLongLong(s->dims[j]));
+        spec s;
+        PyObject *shape = spec_of(self, i, &s) == 0 ? PyTuple_New(s.slot.rank) : NULL;
+        for (int32_t j = 0; shape && j < s.slot.rank; j++)
+            PyTuple_SetItem(shape, j, PyLong_FromLongLong(s.dims[j]));
         PyObject *one =
-            shape ? Py_BuildValue("(zNI)", pf_dtype_name(s->slot.dtype), shape, s->slot.lod_levels) : NULL;
+            shape ? Py_BuildValue("(zNI)", pf_dtype_name(s.slot.dtype), shape, s.slot.lod_levels) : NULL;
         if (!one || PyTuple_SetItem(all, i, one) < 0) Py_CLEAR(all);
     }
     return all;
@@ -460,20 +475,20 @@ static int describe_rows(reservation *s, PyObject *rows) {
     if (rows != Py_None && argument_integer("rows", rows, 0, &n) < 0) return -1;
     for (; s->count < s->queue->num_slots; s->count++) {
         uint32_t i = s->count;
-        const spec *of = spec_of(s->queue, i);
-        if (!of) return -1;
-        if (of->slot.dtype == PF_DTYPE_ANY) return dtype_unknown(i);
-        memcpy(s->dims[i], of->dims, sizeof s->dims[i]);
+        spec of;
+        if (spec_of(s->queue, i, &of) < 0) return -1;
+        if (of.slot.dtype == PF_DTYPE_ANY) return dtype_unknown(i);
+        memcpy(s->dims[i], of.dims, sizeof s->dims[i]);
         s->tensors[i] = (pf_tensor)PF_TENSOR_INIT;
-        s->tensors[i].dtype = of->slot.dtype;
-        s->tensors[i].rank = of->slot.rank;
+        s->tensors[i].dtype = of.slot.dtype;
+        s->tensors[i].rank = of.slot.rank;
         s->tensors[i].dims = s->dims[i];
-        if (of->slot.rank > 0 && s->dims[i][0] == -1 && rows == Py_None) {
+        if (of.slot.rank > 0 && s->dims[i][0] == -1 && rows == Py_None) {
             raise_named("InvalidArgument", (Py_ssize_t)i,
                         "slot %u: rows: expected a number for its first dimension of -1, found None", i);
             return -1;
         }
-        if (of->slot.rank > 0 && s->dims[i][0] == -1) s->dims[i][0] = n;
+        if (of.slot.rank > 0 && s->dims[i][0] == -1) s->dims[i][0] = n;
     }
     return 0;
 }
@@ -561,31 +576,40 @@ static void reservation_dealloc(PyObject *self) {
 }
 
 static PyObject *reservation_enter(reservation *s, PyObject *Py_UNUSED(unused)) {
-    if (s->entered)
+    int entered;
+    LOCK_OBJECT((PyObject *)s);
+    entered = s->entered;
+    s->entered = 1;
+    UNLOCK_OBJECT();
+    if (entered)
         return raise_named("StateError", -1,
                            "reservation: it was entered already: make a new one with queue.reserve()");
-    s->entered = 1;
     pf_error err = PF_ERROR_INIT;
-    pf_tuple shared = PF_TUPLE_INIT;
+    pf_tuple tuple = PF_TUPLE_INIT, shared = PF_TUPLE_INIT;
     pf_status status =
-        pf_queue_reserve(s->queue->handle, s->tensors, s->count, s->pass, &no_wait, &s->tuple, NULL);
+        pf_queue_reserve(s->queue->handle, s->tensors, s->count, s->pass, &no_wait, &tuple, NULL);
     if (status) {
         s->wait.kind = WAITS_FOR_ROOM;
         waiting_begin(&s->wait);
         status =
-            pf_queue_reserve(s->queue->handle, s->tensors, s->count, s->pass, &s->wait.wait, &s->tuple, &err);
+            pf_queue_reserve(s->queue->handle, s->tensors, s->count, s->pass, &s->wait.wait, &tuple, &err);
         waiting_end(&s->wait);
     }
     /* The arrays may outlive the commit, so they own a loan of their own. */
-    if (status == PF_OK) status = pf_tuple_share(&s->tuple, &shared, &err);
+    if (status == PF_OK) status = pf_tuple_share(&tuple, &shared, &err);
     if (status) {
-        pf_tuple_release(&s->tuple);
+        pf_tuple_release(&tuple);
+        LOCK_OBJECT((PyObject *)s);
         s->entered = 0; /* after a timeout it may be entered again */
+        UNLOCK_OBJECT();
         return none_or_error(status, &err);
     }
-    s->arrays = tuple_to_python(&shared, 1);
-    Py_XINCREF(s->arrays);
-    return s->arrays;
+    PyObject *arrays = tuple_to_python(&shared, 1);
+    LOCK_OBJECT((PyObject *)s);
+    s->tuple = tuple;
+    s->arrays = Py_XNewRef(arrays);
+    UNLOCK_OBJECT();
+    return arrays;
 }
 
 /* Makes the arrays read-only: from the commit on the consumer owns the memory. */
@@ -613,11 +637,17 @@ static PyObject *reservation_exit(reservation *s, PyObject *const *args, Py_ssiz
         PyErr_Format(PyExc_TypeError, "__exit__() takes 3 arguments, but %zd were given", count);
         return NULL;
     }
-    if (!s->tuple.loan) Py_RETURN_FALSE;
-    seal(s->arrays);
-    Py_CLEAR(s->arrays);
-    pf_tuple tuple = s->tuple; /* taken, in case another thread leaves the same reservation */
+    pf_tuple tuple; /* taken, in case another thread leaves the same reservation */
+    PyObject *arrays;
+    LOCK_OBJECT((PyObject *)s);
+    tuple = s->tuple;
+    arrays = s->arrays;
     s->tuple = (pf_tuple)PF_TUPLE_INIT;
+    s->arrays = NULL;
+    UNLOCK_OBJECT();
+    if (arrays) seal(arrays);
+    Py_XDECREF(arrays);
+    if (!tuple.loan) Py_RETURN_FALSE;
     pf_error err = PF_ERROR_INIT;
     pf_status status = args[0] == Py_None ? commit(&tuple, &err) : PF_OK;
     pf_tuple_release(&tuple); /* does nothing if the queue has taken the tuple */

@@ -52,18 +52,23 @@ static void reader_dealloc(PyObject *self) {
 static PyObject *raise_closed(void) { return raise_named("StateError", -1, "the reader is closed"); }
 
 int reader_enter(reader *self) {
-    if (atomic_load(&self->closed)) {
-        raise_closed();
-        return -1;
-    }
-    self->calls++;
-    return 0;
+    int closed;
+    LOCK_OBJECT((PyObject *)self);
+    closed = atomic_load(&self->closed);
+    if (!closed) self->calls++;
+    UNLOCK_OBJECT();
+    if (closed) raise_closed();
+    return closed ? -1 : 0;
 }
 
 void reader_leave(reader *self) {
-    if (--self->calls > 0 || !atomic_load(&self->closed)) return;
-    pf_handle handle = self->handle;
-    self->handle = 0;
+    pf_handle handle = 0;
+    LOCK_OBJECT((PyObject *)self);
+    if (--self->calls == 0 && atomic_load(&self->closed)) {
+        handle = self->handle;
+        self->handle = 0;
+    }
+    UNLOCK_OBJECT();
     handle_release(handle);
 }
 
@@ -78,11 +83,16 @@ PyObject *reader_raise(reader *self, pf_status status, pf_error *err) {
 
 int reader_await_resets(reader *self) {
     const struct timespec moment = {0, 50000};
-    while (self->resets > 0 && !forked) {
+    while (atomic_load(&self->resets) > 0 && !forked) {
         Py_BEGIN_ALLOW_THREADS nanosleep(&moment, NULL);
         Py_END_ALLOW_THREADS if (PyErr_CheckSignals() < 0) return -1;
     }
     return 0;
+}
+
+/* Takes the arrays over. */
+static PyObject *with_structure(reader *self, PyObject *arrays) {
+    return structure_of_tuple(field_get((PyObject *)self, &self->structure), arrays);
 }
 
 PyObject *reader_next(reader *self, uint64_t loop, PyObject *timeout, int *end) {
@@ -103,7 +113,7 @@ PyObject *reader_next(reader *self, uint64_t loop, PyObject *timeout, int *end) 
         waiting_end(&w);
     }
     reader_leave(self);
-    if (status == PF_OK) return structure_of_tuple(self->structure, tuple_to_python(&tuple, 1));
+    if (status == PF_OK) return with_structure(self, tuple_to_python(&tuple, 1));
     if (status != PF_END || PyErr_Occurred()) return reader_raise(self, status, &err);
     *end = 1;
     pf_error_release(&err);
@@ -146,31 +156,41 @@ static PyObject *reader_has_next(reader *self, PyObject *const *args, Py_ssize_t
     return status == PF_OK ? PyBool_FromLong(yes) : reader_raise(self, status, &err);
 }
 
+/* The loops over the pass before are over. */
+static void new_generation(reader *self) {
+    LOCK_OBJECT((PyObject *)self);
+    self->generation++;
+    self->loops = 0;
+    UNLOCK_OBJECT();
+}
+
 static PyObject *reader_reset(reader *self, PyObject *const *Py_UNUSED(args), Py_ssize_t count,
                               PyObject *keywords) {
     if (arguments_none("Reader.reset", count, keywords) < 0 || reader_enter(self) < 0) return NULL;
     pf_error err = PF_ERROR_INIT;
     pf_status status;
-    self->resets++; /* loops in other threads wait until the reset has ended */
+    atomic_fetch_add(&self->resets, 1); /* loops in other threads wait until the reset has ended */
     Py_BEGIN_ALLOW_THREADS status = pf_reader_reset(self->handle, &err);
-    Py_END_ALLOW_THREADS self->resets--;
+    Py_END_ALLOW_THREADS if (status == PF_OK) new_generation(self);
+    atomic_fetch_sub(&self->resets, 1);
     reader_leave(self);
     if (status != PF_OK) return reader_raise(self, status, &err); /* loops continue */
-    self->generation++;
-    self->loops = 0;
     kept_drop(&self->failure);
     Py_RETURN_NONE;
 }
 
 /* _close(): calls that wait in other threads end with an error */
 static PyObject *reader_close(reader *self, PyObject *Py_UNUSED(unused)) {
-    if (atomic_exchange(&self->closed, 1)) Py_RETURN_NONE;
-    self->generation++;
-    self->loops = 0;
+    int closed;
+    LOCK_OBJECT((PyObject *)self);
+    closed = atomic_exchange(&self->closed, 1);
+    if (!closed) self->calls++;
+    UNLOCK_OBJECT();
+    if (closed) Py_RETURN_NONE;
+    new_generation(self);
     pf_poll_now(NULL);
     tuple_flush(); /* it may be of this reader */
     kept_drop(&self->failure);
-    self->calls++;
     reader_leave(self);
     Py_RETURN_NONE;
 }
@@ -185,7 +205,7 @@ static PyObject *reader_at(reader *self, PyObject *index) {
     pf_status status;
     Py_BEGIN_ALLOW_THREADS status = pf_reader_at(self->handle, number, &tuple, &err);
     Py_END_ALLOW_THREADS reader_leave(self);
-    return status == PF_OK ? structure_of_tuple(self->structure, tuple_to_python(&tuple, 1))
+    return status == PF_OK ? with_structure(self, tuple_to_python(&tuple, 1))
                            : reader_raise(self, status, &err);
 }
 
@@ -227,26 +247,31 @@ static PyObject *reader_set_state(reader *self, PyObject *args) {
 static PyObject *reader_workers(reader *self, PyObject *args) {
     PyObject *kinds, *arguments, *results;
     if (!PyArg_ParseTuple(args, "O!OO", &PyTuple_Type, &kinds, &arguments, &results)) return NULL;
-    if (atomic_load(&self->closed)) return raise_closed();
+    if (reader_enter(self) < 0) return NULL;
     pf_error err = PF_ERROR_INIT;
     pf_handle workers;
     pf_status status = pf_map_workers_create(self->handle, &workers, &err);
+    reader_leave(self);
     return status ? raise_error(status, &err) : workers_wrap(workers, kinds, arguments, results);
 }
 
 static PyObject *reader_handle(reader *self, void *Py_UNUSED(unused)) {
-    return PyLong_FromUnsignedLongLong(self->handle);
+    pf_handle handle;
+    LOCK_OBJECT((PyObject *)self);
+    handle = self->handle;
+    UNLOCK_OBJECT();
+    return PyLong_FromUnsignedLongLong(handle);
 }
 
 /* _set_structure(structure): the structure of all tuples, or None. To be called before the first read. */
 static PyObject *reader_set_structure(reader *self, PyObject *structure) {
-    Py_XDECREF(self->structure);
-    self->structure = structure == Py_None ? NULL : Py_NewRef(structure);
+    field_set((PyObject *)self, &self->structure, structure == Py_None ? NULL : structure);
     Py_RETURN_NONE;
 }
 
 static PyObject *reader_structure(reader *self, void *Py_UNUSED(unused)) {
-    return Py_NewRef(self->structure ? self->structure : Py_None);
+    PyObject *structure = field_get((PyObject *)self, &self->structure);
+    return structure ? structure : Py_NewRef(Py_None);
 }
 
 static PyObject *reader_is_closed(reader *self, void *Py_UNUSED(unused)) {

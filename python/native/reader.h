@@ -1,7 +1,8 @@
-/* Declarations that reader.c and loop.c share. The GIL guards all fields of a reader except `closed`. */
+/* Declarations that reader.c and loop.c share. LOCK_OBJECT guards what changes in a reader, except `closed`. */
 #ifndef PYFEED_READER_H
 #define PYFEED_READER_H
 
+#include "lock.h"
 #include "native.h"
 
 typedef struct {
@@ -10,9 +11,9 @@ typedef struct {
     kept failure;
     int direct;        /* reads are cheap: try first without a wait and with the GIL */
     atomic_int closed; /* calls that wait read it without the GIL */
-    int calls;  /* calls in progress without the GIL; the last one releases the handle of a closed reader */
-    int resets; /* resets in progress */
-    int loops;  /* loops in progress, of the current generation */
+    int calls; /* calls in progress without the GIL; the last one releases the handle of a closed reader */
+    atomic_int resets;   /* resets in progress */
+    int loops;           /* loops in progress, of the current generation */
     PyObject *structure; /* of the tuples that Python gets; NULL: tuples of arrays */
     uint64_t generation; /* incremented when a pass begins: loops of an older one are over */
 } reader;

@@ -1,5 +1,6 @@
 /* The structure of a tuple in Python: a dict, a list or a tuple, which may contain others. It is described by a template
  * of the same form, in which the number of its slot stands for each array. Keys of dicts are str. */
+#include "lock.h"
 #include "native.h"
 
 PyObject *structure_assemble(PyObject *structure, PyObject *arrays) {
@@ -32,9 +33,10 @@ PyObject *structure_assemble(PyObject *structure, PyObject *arrays) {
 }
 
 PyObject *structure_of_tuple(PyObject *structure, PyObject *arrays) {
-    if (!arrays || !structure) return arrays;
-    PyObject *out = structure_assemble(structure, arrays);
-    Py_DECREF(arrays);
+    if (!structure) return arrays;
+    PyObject *out = arrays ? structure_assemble(structure, arrays) : NULL;
+    Py_DECREF(structure);
+    Py_XDECREF(arrays);
     return out;
 }
 
@@ -94,9 +96,8 @@ static int flatten_dict(PyObject *structure, PyObject *value, const path *p, PyO
         result = 0;
         int same = PyDict_Size(dict) == PyDict_Size(structure);
         for (Py_ssize_t at = 0; same && !result && PyDict_Next(structure, &at, &key, &inner);) {
-            PyObject *one = PyDict_GetItemWithError(dict, key);
+            PyObject *one = dict_item(dict, key); /* owned: reading an array may run Python code */
             same = one != NULL;
-            Py_XINCREF(one); /* reading an array may run Python code, which may change the dict */
             if (one) result = flatten(inner, one, &(path){p, key, 0}, out);
             Py_XDECREF(one);
         }

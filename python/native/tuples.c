@@ -1,4 +1,5 @@
 /* Tuples that are results: arrays over memory of the library. The last array that dies releases the tuple. */
+#include "lock.h"
 #include "native.h"
 
 typedef struct {
@@ -9,19 +10,23 @@ typedef struct {
 static PyTypeObject *memory_type;
 static PyObject *lod_tensor_wrap;
 
-/* The tuple that was dropped last, if it is small. The next pop releases it in the same call, which saves a call. */
+/* The tuple that was dropped last, if it is small. The next pop releases it in the same call, which saves a call.
+ * Guarded by module_lock. */
 static pf_tuple deferred = PF_TUPLE_INIT;
 
 static void defer_release(pf_tuple *tuple) {
     uint64_t bytes = 0;
-    int ours = deferred.loan == 0;
+    int ours = 1;
     for (uint32_t i = 0; i < tuple->num_slots; i++) {
         bytes += tuple->slots[i].nbytes;
         ours = ours && !(tuple->slots[i].flags & PF_READ_ONLY);
     }
     if (ours && bytes <= SMALL_COPY_BYTES) {
-        deferred = *tuple;
-        return;
+        module_lock();
+        int deferred_here = deferred.loan == 0;
+        if (deferred_here) deferred = *tuple;
+        module_unlock();
+        if (deferred_here) return;
     }
     int before = lent_suspend_drain(); /* it may hold the last reference to memory that a producer lent */
     pf_tuple_release(tuple);
@@ -29,12 +34,17 @@ static void defer_release(pf_tuple *tuple) {
 }
 
 pf_tuple tuple_begin(void) {
+    module_lock();
     pf_tuple tuple = deferred;
     deferred = (pf_tuple)PF_TUPLE_INIT;
+    module_unlock();
     return tuple;
 }
 
-void tuple_flush(void) { pf_tuple_release(&deferred); }
+void tuple_flush(void) {
+    pf_tuple tuple = tuple_begin();
+    pf_tuple_release(&tuple);
+}
 
 static void memory_dealloc(PyObject *self) {
     PyTypeObject *type = Py_TYPE(self);

@@ -1,4 +1,5 @@
 /* Types of the stable ABI: adding them to the module, and objects that only own a handle. */
+#include "lock.h"
 #include "native.h"
 
 PyObject *import_attribute(const char *module, const char *name) {
@@ -32,6 +33,23 @@ void owner_dealloc(PyObject *self) {
     freefunc release = PyType_GetSlot(type, Py_tp_free);
     release(self);
     Py_DECREF((PyObject *)type);
+}
+
+pf_handle owner_load(PyObject *self) {
+    pf_handle handle;
+    LOCK_OBJECT(self);
+    handle = ((owner *)self)->handle;
+    UNLOCK_OBJECT();
+    return handle;
+}
+
+pf_handle owner_take(PyObject *self) {
+    pf_handle handle;
+    LOCK_OBJECT(self);
+    handle = ((owner *)self)->handle;
+    ((owner *)self)->handle = 0;
+    UNLOCK_OBJECT();
+    return handle;
 }
 
 PyObject *owner_handle(PyObject *self, void *Py_UNUSED(unused)) {

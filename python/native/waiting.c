@@ -4,13 +4,15 @@
 #include <sched.h>
 #include <time.h>
 
+#include "lock.h"
 #include "native.h"
 #include "signals.h"
 #include "spin.h"
 
 static unsigned long main_thread; /* the only thread that runs signal handlers of Python */
-static waiting *all;              /* the waits of every thread; guarded by the GIL */
+static waiting *all;              /* the waits of every thread; guarded by module_lock */
 
+#ifndef Py_GIL_DISABLED
 /* A woken thread usually finds the GIL held: the thread that woke it releases the GIL a moment later, when the queue is
  * full or empty. Blocking on the GIL costs more than that moment. So one thread at a time spins for up to 10 us before
  * it blocks. After a failed spin it skips spins: 1, 3, 7, ... up to MAX_SKIPPED. */
@@ -20,6 +22,7 @@ static atomic_ulong holder;
 static atomic_int spinning; /* a thread spins; always set if there is only one processor */
 /* The spins that were skipped and that are to be skipped since a spin failed; guarded by `spinning`. */
 static unsigned skipped, to_skip;
+#endif
 
 int forked;
 
@@ -29,8 +32,23 @@ const pf_wait no_wait = {sizeof(pf_wait), 0, 0, 0, NULL, NULL};
 static void reset_after_fork(void) {
     forked = 1;
     all = NULL;
+#ifndef Py_GIL_DISABLED
     atomic_store(&holder, 0);
+#endif
 }
+
+#ifdef Py_GIL_DISABLED
+static void gil_released(const waiting *Py_UNUSED(w)) {}
+static void gil_taken(const waiting *Py_UNUSED(w)) {}
+static void spin_for_gil(void) {}
+static void spin_init(void) {}
+#else
+static void gil_released(const waiting *w) {
+    unsigned long mine = w->thread;
+    atomic_compare_exchange_strong(&holder, &mine, 0);
+}
+
+static void gil_taken(const waiting *w) { atomic_store(&holder, w->thread); }
 
 static int64_t now(void) {
     struct timespec t;
@@ -58,11 +76,16 @@ static void spin_for_gil(void) {
     atomic_store(&spinning, 0);
 }
 
-int waiting_init(void) {
-    pthread_atfork(NULL, NULL, reset_after_fork);
+static void spin_init(void) {
     cpu_set_t processors;
     if (sched_getaffinity(0, sizeof processors, &processors) == 0 && CPU_COUNT(&processors) == 1)
         spinning = 1;
+}
+#endif
+
+int waiting_init(void) {
+    pthread_atfork(NULL, NULL, reset_after_fork);
+    spin_init();
     PyObject *threading = PyImport_ImportModule("threading");
     PyObject *thread = threading ? PyObject_CallMethod(threading, "main_thread", NULL) : NULL;
     PyObject *ident = thread ? PyObject_GetAttrString(thread, "ident") : NULL;
@@ -123,12 +146,15 @@ int waiting_parse(waiting *w, PyObject *timeout) {
 void waiting_of_worker(waiting *w) { *w = (waiting){.wait = PF_WAIT_INIT}; }
 
 static void enter(waiting *w) {
+    module_lock();
     w->prev = NULL;
     w->next = all;
     if (all) all->prev = w;
     all = w;
+    module_unlock();
 }
 
+/* Call it with module_lock. */
 static void leave(waiting *w) {
     if (w->prev)
         w->prev->next = w->next;
@@ -146,23 +172,26 @@ void waiting_begin(waiting *w) {
     w->listens = 0;
     enter(w);
     w->state = PyEval_SaveThread();
-    unsigned long mine = w->thread;
-    atomic_compare_exchange_strong(&holder, &mine, 0);
+    gil_released(w);
 }
 
 void waiting_end(waiting *w) {
     spin_for_gil();
     PyEval_RestoreThread(w->state);
-    atomic_store(&holder, w->thread);
+    gil_taken(w);
     if (w->listens) signals_ignore();
+    module_lock();
     leave(w);
+    module_unlock();
 }
 
 waiting *waiting_suspend(void) {
     unsigned long thread = PyThread_get_thread_ident();
+    module_lock();
     waiting *w = all; /* the latest wait of a thread comes first */
     while (w && w->thread != thread) w = w->next;
     if (w) leave(w);
+    module_unlock();
     return w;
 }
 
@@ -184,15 +213,32 @@ static long long cpu_time(unsigned long thread) {
  * wait; reader, or None)} */
 PyObject *waiting_threads(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
     static const char *const kinds[] = {"any", "call", "room", "read"};
-    PyObject *threads = PyDict_New();
-    for (waiting *w = all; threads && w; w = w->next) {
-        PyObject *ident = PyLong_FromUnsignedLong(w->thread);
-        PyObject *wait = Py_BuildValue("(LsO)", w->failure ? cpu_time(w->thread) : 0LL, kinds[w->kind],
-                                       w->reader ? w->reader : Py_None);
-        if (!ident || !wait || PyDict_SetItem(threads, ident, wait) < 0) Py_CLEAR(threads);
+    struct seen {
+        unsigned long thread;
+        long long time;
+        wait_kind kind;
+        PyObject *reader;
+    } *seen;
+    size_t n = 0, room = 0;
+    module_lock();
+    for (waiting *w = all; w; w = w->next) room++;
+    seen = PyMem_Calloc(room + 1, sizeof *seen);
+    for (waiting *w = all; seen && w; w = w->next) /* their calls keep the readers alive */
+        seen[n++] =
+            (struct seen){w->thread, w->failure ? cpu_time(w->thread) : 0, w->kind, Py_XNewRef(w->reader)};
+    module_unlock();
+    PyObject *threads = seen ? PyDict_New() : PyErr_NoMemory();
+    for (size_t i = 0; i < n; i++) {
+        PyObject *ident = threads ? PyLong_FromUnsignedLong(seen[i].thread) : NULL;
+        PyObject *wait = ident ? Py_BuildValue("(LsO)", seen[i].time, kinds[seen[i].kind],
+                                               seen[i].reader ? seen[i].reader : Py_None)
+                               : NULL;
+        if (!wait || PyDict_SetItem(threads, ident, wait) < 0) Py_CLEAR(threads);
         Py_XDECREF(ident);
         Py_XDECREF(wait);
+        Py_XDECREF(seen[i].reader);
     }
+    PyMem_Free(seen);
     return threads;
 }
 

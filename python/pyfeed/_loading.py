@@ -46,6 +46,4 @@ def _fits(size: int, access: int) -> bool:
 
 check_memory_limits()
 
-from . import _native  # noqa: E402
-
-_native._check_interpreter()
+from . import _native as _native  # noqa: E402

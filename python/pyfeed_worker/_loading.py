@@ -2,6 +2,4 @@
 
 from __future__ import annotations
 
-from . import _native
-
-_native._check_interpreter()
+from . import _native as _native

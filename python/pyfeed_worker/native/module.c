@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #define PYFEED_IMPORTS_NUMPY
+#include "lock.h"
 #include "native.h"
 #include "pyfeed_worker.h"
 #include "signals.h"
@@ -18,15 +19,16 @@ static PyTypeObject *ring_type;
 typedef struct {
     PyObject ob_base;
     pfw_producer *producer;
-    pid_t awaits;   /* the process id while a thread waits for a pass without the GIL; else 0 */
-    int live_tasks; /* tasks whose memory is in use */
+    pid_t awaits; /* the process id while a thread waits for a pass; else 0. Guarded by LOCK_OBJECT */
+    atomic_int live_tasks; /* tasks whose memory is in use */
 } ring;
 
 /* ---- Errors ---- */
 
 static PyObject *raise_text(const char *name, Py_ssize_t slot, PyObject *text) {
-    PyObject *class = PyDict_GetItemString(errors, name);
+    PyObject *class = PyMapping_GetItemString(errors, name);
     PyObject *e = class && text ? PyObject_CallFunctionObjArgs(class, text, NULL) : NULL;
+    Py_XDECREF(class);
     PyObject *number = e && slot >= 0 ? PyLong_FromSsize_t(slot) : NULL;
     if (number) PyObject_SetAttrString(e, "slot", number);
     Py_XDECREF(number);
@@ -160,7 +162,7 @@ static PyObject *ring_open(PyObject *Py_UNUSED(module), PyObject *fd) {
     if (self) {
         self->producer = producer;
         self->awaits = 0;
-        self->live_tasks = 0;
+        atomic_init(&self->live_tasks, 0);
     } else {
         pfw_free(producer);
     }
@@ -176,11 +178,9 @@ static void ring_dealloc(ring *self) {
     Py_DECREF((PyObject *)type);
 }
 
-/* One thread at a time may attach. Returns 1 with a StateError set if another thread is in attach_next. */
-static int is_awaited(ring *self) {
-    if (self->awaits != getpid()) return 0;
-    raise_text("StateError", -1, PyUnicode_FromString("another thread waits for the next pass: attach_next"));
-    return 1;
+static PyObject *raise_awaited(void) {
+    return raise_text("StateError", -1,
+                      PyUnicode_FromString("another thread waits for the next pass: attach_next"));
 }
 
 /* attach(pass): None for the current pass */
@@ -190,9 +190,14 @@ static PyObject *ring_attach(ring *self, PyObject *pass) {
         number = PyLong_AsUnsignedLongLong(pass);
         if (PyErr_Occurred()) return NULL;
     }
-    if (is_awaited(self)) return NULL;
     pfw_error err;
-    return none_or_ring_error(pfw_attach(self->producer, number, &err), &err);
+    pf_status status = PF_OK;
+    int awaited;
+    LOCK_OBJECT((PyObject *)self); /* one thread at a time may attach or end */
+    awaited = self->awaits == getpid();
+    if (!awaited) status = pfw_attach(self->producer, number, &err);
+    UNLOCK_OBJECT();
+    return awaited ? raise_awaited() : none_or_ring_error(status, &err);
 }
 
 /* set_number(number): for the trainer's errors */
@@ -206,13 +211,20 @@ static PyObject *ring_set_number(ring *self, PyObject *number) {
 /* attach_next(timeout): returns the number of the pass */
 static PyObject *ring_attach_next(ring *self, PyObject *timeout) {
     waiter w;
-    if (waiter_parse(&w, timeout) < 0 || is_awaited(self)) return NULL;
-    pfw_error err;
+    if (waiter_parse(&w, timeout) < 0) return NULL;
+    int awaited;
+    LOCK_OBJECT((PyObject *)self);
+    awaited = self->awaits == getpid();
     self->awaits = getpid();
+    UNLOCK_OBJECT();
+    if (awaited) return raise_awaited();
+    pfw_error err;
     waiter_begin(&w, self->producer);
     pf_status status = pfw_attach_next(self->producer, &w.wait, &err);
     waiter_end(&w);
+    LOCK_OBJECT((PyObject *)self);
     self->awaits = 0;
+    UNLOCK_OBJECT();
     return status ? none_or_ring_error(status, &err) : PyLong_FromUnsignedLongLong(pfw_pass(self->producer));
 }
 
@@ -222,7 +234,11 @@ static PyObject *ring_attached(ring *self, PyObject *Py_UNUSED(unused)) {
 
 static PyObject *ring_end(ring *self, PyObject *Py_UNUSED(unused)) {
     pfw_error err;
-    return none_or_ring_error(pfw_end(self->producer, &err), &err);
+    pf_status status;
+    LOCK_OBJECT((PyObject *)self);
+    status = pfw_end(self->producer, &err);
+    UNLOCK_OBJECT();
+    return none_or_ring_error(status, &err);
 }
 
 /* fail(type, message, traceback) */
@@ -230,7 +246,11 @@ static PyObject *ring_fail(ring *self, PyObject *args) {
     const char *type, *message, *traceback;
     if (!PyArg_ParseTuple(args, "sss", &type, &message, &traceback)) return NULL;
     pfw_error err;
-    return none_or_ring_error(pfw_fail(self->producer, type, message, traceback, &err), &err);
+    pf_status status;
+    LOCK_OBJECT((PyObject *)self);
+    status = pfw_fail(self->producer, type, message, traceback, &err);
+    UNLOCK_OBJECT();
+    return none_or_ring_error(status, &err);
 }
 
 static slot_kind kind_of_slot(void *producer, Py_ssize_t slot) {
@@ -280,7 +300,7 @@ static PyTypeObject *task_type;
 static void task_dealloc(task *self) {
     PyTypeObject *type = Py_TYPE((PyObject *)self);
     pfw_release_task(self->of->producer, &self->taken);
-    self->of->live_tasks--;
+    atomic_fetch_sub(&self->of->live_tasks, 1);
     Py_DECREF((PyObject *)self->of);
     PyObject_Free(self);
     Py_DECREF((PyObject *)type);
@@ -382,13 +402,13 @@ static PyObject *ring_take(ring *self, PyObject *structure) {
     base->of = self;
     base->taken = taken;
     /* A function that keeps its arguments would take one task after the other from the trainer: it gets copies. */
-    int copy = self->live_tasks++ > 0;
+    int copy = atomic_fetch_add(&self->live_tasks, 1) > 0;
     arrays = PyTuple_New((Py_ssize_t)n);
     for (uint32_t i = 0; arrays && i < n; i++) {
         PyObject *array = array_of_task(base, &r.tensors[i], copy);
         if (!array || PyTuple_SetItem(arrays, (Py_ssize_t)i, array) < 0) Py_CLEAR(arrays);
     }
-    arrays = structure_of_tuple(structure == Py_None ? NULL : structure, arrays);
+    arrays = structure_of_tuple(structure == Py_None ? NULL : Py_NewRef(structure), arrays);
     if (arrays)
         out = Py_BuildValue("(O(KK)O)", arrays, (unsigned long long)taken.pass,
                             (unsigned long long)taken.index, base);
@@ -682,20 +702,7 @@ static PyType_Spec ring_spec = {"pyfeed_worker._native.Ring", sizeof(ring), 0,
 static PyMethodDef methods[] = {
     {"open", ring_open, METH_O, NULL},
     {"_seal", seal, METH_O, NULL},
-    {"_check_interpreter", check_interpreter, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
-};
-
-static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT,
-    "pyfeed_worker._native",
-    "The workers' side of the ring of a SharedFeedQueue.",
-    -1,
-    methods,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
 };
 
 static PyObject *attribute_of(const char *module, const char *name) {
@@ -705,12 +712,13 @@ static PyObject *attribute_of(const char *module, const char *name) {
     return value;
 }
 
-PyMODINIT_FUNC PyInit__native(void) {
-    if (interpreter_check() < 0) return NULL;
-    import_array();
+/* As in python/native/module.c. */
+static int initialise(PyObject *module) {
+    static PyObject *first;
+    if (interpreter_check() < 0) return -1;
+    if (first) return PyDict_Update(PyModule_GetDict(module), PyModule_GetDict(first));
+    if (PyArray_ImportNumPyAPI() < 0 || lock_init() != 0) return -1;
     pthread_atfork(NULL, NULL, reset_after_fork);
-    PyObject *module = PyModule_Create(&definition);
-    if (!module) return NULL;
     errors = attribute_of("pyfeed_worker.errors", "__dict__");
     PyObject *tensor = attribute_of("pyfeed_worker._lod", "LoDTensor");
     lod_tensor_wrap = tensor ? PyObject_GetAttrString(tensor, "_wrap") : NULL;
@@ -719,9 +727,30 @@ PyMODINIT_FUNC PyInit__native(void) {
     task_type = (PyTypeObject *)PyType_FromSpec(&task_spec);
     if (!errors || !lod_tensor_wrap || !ring_type || !task_type || PyModule_AddType(module, ring_type) < 0 ||
         PyModule_AddType(module, task_type) < 0 || arrays_init() < 0 ||
-        PyModule_AddStringConstant(module, "__version__", pf_version()) < 0) {
-        Py_DECREF(module);
-        return NULL;
-    }
-    return module;
+        PyModule_AddStringConstant(module, "__version__", pf_version()) < 0)
+        return -1;
+    first = Py_NewRef(module);
+    return 0;
 }
+
+static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, initialise},
+#ifdef Py_GIL_DISABLED
+    {Py_mod_gil, Py_MOD_GIL_NOT_USED},
+#endif
+    {0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    "pyfeed_worker._native",
+    "The workers' side of the ring of a SharedFeedQueue.",
+    0,
+    methods,
+    slots,
+    NULL,
+    NULL,
+    NULL,
+};
+
+PyMODINIT_FUNC PyInit__native(void) { return PyModuleDef_Init(&definition); }
