@@ -10,4 +10,5 @@ for argument; do
 	*) set -- "$@" "$argument" ;;
 	esac
 done
-exec python -m ziglang cc -target "$ZIG_TARGET" "$@"
+# Unlike gcc, zig keeps frame pointers if it is not told to omit them.
+exec python -m ziglang cc -target "$ZIG_TARGET" -fomit-frame-pointer "$@"
