@@ -665,13 +665,13 @@ def tells(function):
 
 
 def test_a_thread_that_is_started_at_the_end_has_begun() -> None:
-    # _start_thread returns only when the thread has begun. Otherwise the interpreter could be gone before that.
+    # _start_thread returns only when the interpreter knows the thread. Otherwise it could be gone before that.
     program = """
-        sys.setswitchinterval(60)  # a thread releases the GIL only when it waits
+        end, before = threading.Event(), len(sys._current_exceptions())  # one entry for each thread
         for i in range(20):
-            ran = []
-            pyfeed._native._start_thread(lambda: ran.append(i))
-            assert ran == [i]
+            pyfeed._native._start_thread(end.wait)
+            assert len(sys._current_exceptions()) == before + i + 1
+        end.set()
         say("all")
     """
     assert run(program) == ["all"]

@@ -256,8 +256,9 @@ def test_a_value_that_changes_while_it_is_read() -> None:
     """The array's own code removes the other key: the push is refused, and nothing is read that is gone."""
 
     class Changing:
-        __array_interface__ = property(lambda self: given.pop("y", None) and np.zeros(()).__array_interface__)
+        __array_interface__ = property(lambda self: given.pop("y", None) and zero.__array_interface__)
 
+    zero = np.zeros(())
     _, queue = py_array_reader(1, {"x": (), "y": ()})
     given: dict[str, Any] = {"x": Changing(), "y": np.ones(())}
     queue.push(given)
