@@ -30,7 +30,7 @@ LIBRARY_SOURCES := $(wildcard go.mod go.sum) capi/build.sh capi/exports.map \
 	$(shell find $(GO_DIRS) -name '*_test.go' -prune -o -name '*.go' -print -o -name '*.[achS]' -print)
 INSTALLED := $(wildcard capi/*.h capi/*.hpp capi/pyfeed/*.hpp cmake/*)
 WHEEL_SOURCES := $(LIBRARY_SOURCES) $(INSTALLED) setup.py pyproject.toml MANIFEST.in README.md \
-	$(wildcard $(foreach folder,native pyfeed pyfeed/program pyfeed_worker pyfeed_worker/native,$(addprefix python/$(folder)/*.,c h py pyi)))
+	$(wildcard distribution/* $(foreach folder,native pyfeed pyfeed/program pyfeed_worker pyfeed_worker/native,$(addprefix python/$(folder)/*.,c h py pyi)))
 C_FILES = $(shell find capi cuda pyfeed python/native python/pyfeed_worker/native tests examples benchmarks -name '*.[ch]' -o -name '*.[ch]pp')
 
 GENERATOR := $(if $(shell command -v ninja),-G Ninja)
@@ -41,8 +41,8 @@ define cmake
 endef
 
 .DELETE_ON_ERROR:
-.PHONY: help go-env lib install demo demo-files demo-cpp demo-torch gallery wheel wheels sdist bench bench-peers instructions clean format \
-	lint lint-go lint-c lint-python test test-go test-cpp test-python test-stubs test-wheel test-adapters \
+.PHONY: help go-env lib install demo demo-files demo-cpp demo-torch gallery wheel wheels sdist sdist-full bench bench-peers instructions clean format \
+	lint lint-go lint-c lint-python test test-go test-cpp test-python test-stubs test-wheel test-sdist test-adapters \
 	test-modes test-modes-go test-modes-cpp fuzz test-fuzz test-long docs docs-links
 
 help: ## list the targets
@@ -97,6 +97,11 @@ dist/.done: $(WHEEL_SOURCES) | build/venv/.tools $(GO)
 
 wheel: dist/.done ## build the wheel, dist/pyarrayfeed-*.whl
 sdist: dist/.done ## build the source distribution, dist/pyarrayfeed-*.tar.gz
+
+sdist-full: dist/.done distribution/sdist_full.sh ## build the source distribution with all Go modules, for builds without a network: dist/full/pyarrayfeed-*.tar.gz
+	rm -rf dist/full
+	mkdir -p dist/full
+	distribution/sdist_full.sh dist/pyarrayfeed-*.tar.gz dist/full/$$(basename dist/pyarrayfeed-*.tar.gz)
 
 build/venv/.zig: requirements-wheels.txt | build/venv/.tools
 	$(PIP) install --require-hashes -r $<
@@ -240,6 +245,10 @@ test-stubs: build/venv/.pyfeed ## check the stubs of the extensions against the 
 
 test-wheel: dist/.done ## check the contents, the dependencies and the tag of the wheel, and that it works by itself
 	tests/wheel/check.sh dist/pyarrayfeed-*.whl
+
+# It needs the network and takes some minutes: it downloads Go and compiles everything three times.
+test-sdist: sdist-full ## install from both source distributions: without Go, without a network; and check the errors for what is missing
+	tests/wheel/source.sh dist/pyarrayfeed-*.tar.gz dist/full/pyarrayfeed-*.tar.gz
 
 # Tests with other frameworks, whose packages take gigabytes, and tests of the examples, which compile and train.
 build/adapters/.tools: requirements-adapters.txt

@@ -14,10 +14,13 @@ from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
+from distribution import sbom
+
 ROOT = Path(__file__).resolve().parent
 LIBRARY = "libpyfeed.so.0"
 # A Python without a GIL has no stable ABI before 3.15, so it gets a wheel of its own.
 FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+PYTHON_HINT = "(on Debian and Ubuntu: apt-get install python3-dev; on Fedora and RHEL: dnf install python3-devel)"
 
 
 def version() -> str:
@@ -41,13 +44,22 @@ def environment() -> dict[str, str]:
     return dict(os.environ)
 
 
+def check_headers() -> None:
+    """Exit with an error if the headers of Python are missing, before the library is built."""
+    header = Path(sysconfig.get_path("include"), "Python.h")
+    if not header.exists():
+        raise SystemExit(f"setup.py: expected the headers of Python, but there is no {header} {PYTHON_HINT}")
+
+
 class BuildExt(build_ext):
     """Puts the library, the headers and the CMake and pkg-config files into the package, then builds the extensions."""
 
     def build_extensions(self) -> None:
         package = Path(self.build_lib, "pyfeed").resolve()
         library = Path(self.build_temp, LIBRARY).resolve()
-        subprocess.run([ROOT / "capi/build.sh", library], check=True, env=environment())
+        check_headers()
+        if subprocess.run([ROOT / "capi/build.sh", library], env=environment()).returncode != 0:
+            raise SystemExit("setup.py: libpyfeed cannot be built, see the error of capi/build.sh above")
         subprocess.run([ROOT / "cmake/install.sh", library, package], check=True)
 
         # A wheel cannot contain symbolic links. A copy under a second name could become a second Go runtime in the
@@ -89,6 +101,13 @@ class BdistWheel(bdist_wheel):
             minor = max(17, *map(glibc_needed, binaries))
             platform = platform.replace("linux_", f"manylinux_2_{minor}_", 1)
         return python, abi, platform
+
+    def egg2dist(self, egginfo_path: str, distinfo_path: str) -> None:
+        super().egg2dist(egginfo_path, distinfo_path)
+        library = Path(self.get_finalized_command("build").build_lib, "pyfeed/lib", LIBRARY)
+        target = Path(distinfo_path, "sboms", sbom.NAME)
+        target.parent.mkdir()
+        target.write_text(sbom.document(library, version()))
 
 
 def extension(name: str, sources: list[str], **more: Any) -> Extension:

@@ -30,6 +30,10 @@ have=${have%%[!0-9.]*}
 [ "$(printf '%s\n' "$need" "$have" | sort -V | head -n 1)" = "$need" ] ||
 	die "building libpyfeed needs Go $need or newer, but '$go' is Go $have"
 
+compiler=${CC:-$("$go" env CC)}
+command -v "$compiler" >/dev/null || command -v "${compiler%% *}" >/dev/null ||
+	die "building libpyfeed needs a C compiler, but there is no '$compiler' on PATH (on Debian and Ubuntu: apt-get install gcc libc6-dev; CC names another one)"
+
 # gorgonia.org/cu compiles only with the cuda.h of CUDA 12. It needs the header only, not the driver: see cuda/driver.
 cuda_version() { sed -n 's/^#define CUDA_VERSION \([0-9]*\)[0-9]\{3\}$/\1/p' "$1/cuda.h" 2>/dev/null; }
 hint="(pip install nvidia-cuda-runtime-cu12 brings one: CUDA_INCLUDE=.../site-packages/nvidia/cuda_runtime/include)"
@@ -73,6 +77,10 @@ trap 'rm -f "$new" "$header"' EXIT
 export CGO_ENABLED=1 CGO_CFLAGS="${CGO_CFLAGS:-$cflags} -fvisibility=hidden" CGO_CPPFLAGS="'-I$CUDA_INCLUDE' ${CGO_CPPFLAGS:-}"
 "$go" build -trimpath -buildvcs=false -buildmode=c-shared "$@" -o "$new" -ldflags "$strip -buildid= \
 	-extldflags '-Wl,-soname,libpyfeed.so.0 -Wl,-z,defs -Wl,-z,now -Wl,--as-needed \
-	\"-Wl,--version-script=$root/capi/exports.map\"'" ./capi
+	\"-Wl,--version-script=$root/capi/exports.map\"'" ./capi || {
+	"$go" list -deps ./capi >/dev/null 2>&1 ||
+		die "building libpyfeed needs the Go modules of go.mod, see the error above: from the network (GOPROXY is $("$go" env GOPROXY)), the module cache, or vendor/, which the archives of make sdist-full contain"
+	die "building libpyfeed failed, see the error above"
+}
 chmod 755 "$new"
 mv -f "$new" "$out"

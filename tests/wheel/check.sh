@@ -55,6 +55,14 @@ size=$(stat -c %s "$library") # the bound is near the size, so that growth is no
 ! readelf -SW "$library" | grep -q '\.symtab' || die "the library is not stripped"
 say "size of the library: $size bytes, stripped"
 
+# The SBOM lists the Go modules that the go command finds in the library.
+expect "Go modules in the SBOM" "$(go version -m "$library" | awk '$1 == "dep" {print $2 "@" $3}' | sort | xargs)" \
+	"$("$python" -c '
+import json, pathlib, sys
+(path,) = pathlib.Path(sys.argv[1]).glob("*.dist-info/sboms/*.cdx.json")
+components = json.loads(path.read_text())["components"]
+print(*sorted(c["name"] + "@" + c["version"] for c in components if "hashes" in c))' "$work/wheel")"
+
 abi3audit --strict --verbose "$wheel"
 # The platform tag that auditwheel derives from the binaries must be the tag in the wheel's name.
 platform=$(basename "$wheel" .whl)
