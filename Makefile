@@ -42,7 +42,7 @@ endef
 
 .DELETE_ON_ERROR:
 .PHONY: help go-env lib install demo demo-files demo-cpp demo-torch gallery wheel wheels sdist sdist-full bench bench-peers instructions clean format \
-	lint lint-go lint-c lint-python test test-go test-cpp test-python test-stubs test-wheel test-sdist test-adapters \
+	lint lint-go lint-c lint-python lint-ci release test test-go test-cpp test-python test-stubs test-wheel test-sdist test-adapters \
 	test-modes test-modes-go test-modes-cpp fuzz test-fuzz test-long docs docs-links
 
 help: ## list the targets
@@ -249,6 +249,24 @@ test-wheel: dist/.done ## check the contents, the dependencies and the tag of th
 # It needs the network and takes some minutes: it downloads Go and compiles everything three times.
 test-sdist: sdist-full ## install from both source distributions: without Go, without a network; and check the errors for what is missing
 	tests/wheel/source.sh dist/pyarrayfeed-*.tar.gz dist/full/pyarrayfeed-*.tar.gz
+
+# The tools for releases have an environment of their own. Their versions are pinned by hash.
+build/release/.tools: requirements-release.txt
+	$(PYTHON) -m venv build/release
+	build/release/bin/python -m pip --disable-pip-version-check --quiet install --no-compile --require-hashes -r $<
+	touch $@
+
+# It ends at once if the checkout has changes, or if CHANGELOG.md has no section for the version in capi/pyfeed.h.
+release: build/release/.tools build/venv/.zig | $(CUDA_H) $(GO) ## build and check the files of a release, in dist/release; uploads nothing
+	distribution/release.sh
+
+ACTIONLINT := github.com/rhysd/actionlint/cmd/actionlint@v1.7.7
+lint-ci: build/release/.tools | $(GO) ## check the workflows of .github and the recipe of conda
+	build/release/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	build/release/bin/zizmor --offline --quiet --pedantic .github/workflows
+	GOFLAGS= go run $(ACTIONLINT) .github/workflows/*.yml
+	build/release/bin/python tests/wheel/recipe.py conda/recipe.yaml \
+		"$$(sed -n 's/^#define PF_VERSION "\(.*\)"$$/\1/p' capi/pyfeed.h)"
 
 # Tests with other frameworks, whose packages take gigabytes, and tests of the examples, which compile and train.
 build/adapters/.tools: requirements-adapters.txt

@@ -2,6 +2,7 @@
 
 import re
 import sys
+from itertools import zip_longest
 from pathlib import Path
 
 CHANGELOG = Path(__file__).resolve().parent.parent / "CHANGELOG.md"
@@ -16,7 +17,7 @@ def notes(changelog: str, version: str) -> str:
         The version has no section, its heading has no date, or the section is empty.
     """
     headings = list(re.finditer(r"^## .*$", changelog, re.MULTILINE))
-    for heading, following in zip(headings, [*headings[1:], None], strict=True):
+    for heading, following in zip_longest(headings, headings[1:]):
         if not heading[0].startswith(f"## [{version}]"):
             continue
         if not re.fullmatch(rf"## \[{re.escape(version)}\] - \d{{4}}-\d\d-\d\d", heading[0]):

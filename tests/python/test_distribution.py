@@ -2,6 +2,8 @@
 
 import hashlib
 import os
+import shutil
+import subprocess
 import tarfile
 from pathlib import Path
 
@@ -125,3 +127,82 @@ def test_licenses_are_recognized() -> None:
     assert found["github.com/klauspost/compress"] == "Apache-2.0 AND BSD-3-Clause AND MIT"
     with pytest.raises(ValueError, match="expected a known licence in section 'x', found none"):
         sbom.license_expression("x", "All rights reserved.")
+
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A repository with the files that `make release` looks at first. All of them are as they have to be."""
+    shutil.copytree(ROOT / "distribution", tmp_path / "distribution", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("capi/pyfeed.h", "tests/abi/pyfeed-0.2.h"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text('#define PF_VERSION "0.2.0"\n')
+    (tmp_path / "CHANGELOG.md").write_text(CHANGELOG)
+    (tmp_path / ".gitignore").write_text("__pycache__/\n/bin/\n/make.log\n")
+    (tmp_path / "bin").mkdir()
+    make = tmp_path / "bin/make"
+    make.write_text('#!/bin/sh\necho "$@" >make.log; exit 3\n')
+    make.chmod(0o755)
+    git(tmp_path, "init", "--quiet")
+    commit(tmp_path)
+    return tmp_path
+
+
+def git(checkout: Path, *arguments: str) -> None:
+    identity = ["-c", "user.name=test", "-c", "user.email=test@localhost"]
+    subprocess.run(["git", *identity, *arguments], cwd=checkout, check=True)
+
+
+def commit(checkout: Path) -> None:
+    git(checkout, "add", "--all")
+    git(checkout, "commit", "--quiet", "--message", "change")
+
+
+def release(checkout: Path) -> str:
+    """Run the script of `make release` with a make that fails, and return its errors."""
+    env = os.environ | {"PATH": f"{checkout / 'bin'}:{os.environ['PATH']}"}
+    done = subprocess.run(["distribution/release.sh"], cwd=checkout, env=env, capture_output=True, text=True)
+    assert done.returncode != 0
+    return done.stderr
+
+
+needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="make release needs git")
+
+
+@needs_git
+def test_a_release_is_built_if_nothing_is_wrong(checkout: Path) -> None:
+    git(checkout, "tag", "v0.2.0")
+    assert release(checkout) == ""
+    assert "wheels" in (checkout / "make.log").read_text()
+
+
+@needs_git
+@pytest.mark.parametrize(
+    ("name", "text", "error"),
+    [
+        (
+            "CHANGELOG.md",
+            "# Changelog\n",
+            "CHANGELOG.md: expected a section '## [0.2.0] - DATE', found only no sections",
+        ),
+        ("tests/abi/pyfeed-0.2.h", "", "tests/abi/pyfeed-0.2.h: expected a copy of capi/pyfeed.h"),
+        ("capi/pyfeed.h", "", "capi/pyfeed.h: expected a line '#define PF_VERSION \"0.1.0\"', found none"),
+    ],
+)
+def test_a_release_needs_version_notes_and_header(checkout: Path, name: str, text: str, error: str) -> None:
+    (checkout / name).write_text(text)
+    commit(checkout)
+    assert error in release(checkout)
+    assert not (checkout / "make.log").exists()
+
+
+@needs_git
+def test_a_release_needs_a_clean_checkout_and_its_tag(checkout: Path) -> None:
+    git(checkout, "tag", "v0.3.0")
+    expected = "expected the tag v0.2.0, because capi/pyfeed.h states 0.2.0, found v0.3.0"
+    assert expected in release(checkout)
+    (checkout / "new").write_text("")
+    assert "expected a checkout without changes, found:\n?? new" in release(checkout)
+    assert not (checkout / "make.log").exists()
