@@ -98,10 +98,10 @@ dist/.done: $(WHEEL_SOURCES) | build/venv/.tools $(GO)
 wheel: dist/.done ## build the wheel, dist/pyarrayfeed-*.whl
 sdist: dist/.done ## build the source distribution, dist/pyarrayfeed-*.tar.gz
 
-sdist-full: dist/.done distribution/sdist_full.sh ## build the source distribution with all Go modules, for builds without a network: dist/full/pyarrayfeed-*.tar.gz
+sdist-full: | build/venv/.tools $(GO) ## build the source distribution with all Go modules, for builds without a network: dist/full/pyarrayfeed-*.tar.gz
 	rm -rf dist/full
-	mkdir -p dist/full
-	distribution/sdist_full.sh dist/pyarrayfeed-*.tar.gz dist/full/$$(basename dist/pyarrayfeed-*.tar.gz)
+	python -m build --quiet --no-isolation --sdist --outdir dist/full .
+	distribution/sdist_full.sh dist/full/pyarrayfeed-*.tar.gz
 
 build/venv/.zig: requirements-wheels.txt | build/venv/.tools
 	$(PIP) install --require-hashes -r $<
@@ -247,7 +247,7 @@ test-wheel: dist/.done ## check the contents, the dependencies and the tag of th
 	tests/wheel/check.sh dist/pyarrayfeed-*.whl
 
 # It needs the network and takes some minutes: it downloads Go and compiles everything three times.
-test-sdist: sdist-full ## install from both source distributions: without Go, without a network; and check the errors for what is missing
+test-sdist: dist/.done sdist-full ## install from both source distributions: without Go, without a network; and check the errors for what is missing
 	tests/wheel/source.sh dist/pyarrayfeed-*.tar.gz dist/full/pyarrayfeed-*.tar.gz
 
 # The tools for releases have an environment of their own. Their versions are pinned by hash.

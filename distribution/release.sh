@@ -29,11 +29,10 @@ make --no-print-directory wheels sdist-full lint-ci
 rm -rf "$out"
 mkdir -p "$out/pypi"
 sdist=pyarrayfeed-$version.tar.gz
-cmp "dist/$sdist" "dist/wheels/$sdist"
-cp dist/wheels/*.whl "dist/$sdist" "$out/pypi"
+cp dist/wheels/*.whl "dist/wheels/$sdist" "$out/pypi"
 cp "dist/full/$sdist" "$out/pyarrayfeed-$version-full.tar.gz"
 printf '%s\n' "$notes" >"$out/notes.md"
-sha256=$(sha256sum <"dist/$sdist" | cut -d' ' -f1)
+sha256=$(sha256sum <"dist/wheels/$sdist" | cut -d' ' -f1)
 url=https://github.com/pyfeed/pyfeed/releases/download/v$version/$sdist
 sed -e "s,^  version: .*,  version: $version," -e "s,^  path: \.\.$,  url: $url," \
 	-e "s,^  use_gitignore: true$,  sha256: $sha256," -e '/^#/d' conda/recipe.yaml >"$out/recipe.yaml"
@@ -42,7 +41,7 @@ sed -e "s,^  version: .*,  version: $version," -e "s,^  path: \.\.$,  url: $url,
 "$tools/python" tests/wheel/sbom.py "$out"/pypi/*.whl
 "$tools/python" tests/wheel/recipe.py "$out/recipe.yaml" "$version"
 grep -q "sha256: $sha256" "$out/recipe.yaml" || die "recipe.yaml: expected the hash of $sdist, found none"
-tests/wheel/same_bytes.sh dist/wheels/* "dist/$sdist" "dist/full/$sdist"
+tests/wheel/same_bytes.sh dist/wheels/* "dist/full/$sdist"
 files=$(cd "$out" && find . -type f -printf '%P\n' | LC_ALL=C sort)
 # shellcheck disable=SC2086
 (cd "$out" && sha256sum $files | tee SHA256SUMS)

@@ -2,7 +2,7 @@
 # Checks a built wheel: tests/wheel/check.sh WHEEL
 #
 # It checks the platform tag of the wheel, which libraries its binaries need and which symbols they export, and that the
-# wheel works on a machine without Go and without a compiler. Needs auditwheel and abi3audit on PATH, and binutils.
+# wheel works on a machine without Go and without a compiler. Needs auditwheel, abi3audit and go on PATH, and binutils.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
