@@ -41,8 +41,9 @@ define cmake
 endef
 
 .DELETE_ON_ERROR:
-.PHONY: help go-env lib install demo demo-files demo-cpp demo-torch gallery wheel wheels sdist sdist-full bench bench-peers instructions clean format \
-	lint lint-go lint-c lint-python lint-ci release test test-go test-cpp test-python test-stubs test-wheel test-sdist test-adapters \
+.PHONY: help go-env lib install demo demo-files demo-cpp demo-torch gallery wheel wheels sdist sdist-full release \
+	bench bench-peers instructions clean format lint lint-go lint-c lint-python lint-ci \
+	test test-go test-cpp test-python test-stubs test-wheel test-sdist test-adapters test-consumers \
 	test-modes test-modes-go test-modes-cpp fuzz test-fuzz test-long docs docs-links
 
 help: ## list the targets
@@ -278,6 +279,10 @@ test-adapters: build/venv/.pyfeed build/adapters/.tools ## run the tests of the 
 	python -m pytest tests/examples
 	$(ADAPTERS_PIP) install --force-reinstall --no-deps dist/pyarrayfeed-*.whl
 	build/adapters/bin/python -m pytest tests/adapters
+
+# What users of the library in Go do, outside the tree. It downloads nothing that the build has not downloaded.
+test-consumers: build/venv/.tools | $(GO) ## test that modules of other projects can use pyfeed, as the documentation says
+	python -m pytest tests/consumers
 
 # The same tests in other builds, and short runs of the fuzzers. Few changes break these, so only .ci/run runs them.
 test-modes: test-modes-go test-modes-cpp test-fuzz ## run all cases of the Go tests, also without race detector; C++ tests under AddressSanitizer; each fuzzer shortly

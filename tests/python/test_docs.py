@@ -199,9 +199,10 @@ def test_the_python_of_a_page_runs(block: str, tmp_path: Path) -> None:
 def test_pages_have_examples_and_what_they_link_to() -> None:
     assert len(every("python")) > 10
     for page in PAGES:
-        headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+        text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+        headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
         anchors = {re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in headings}
-        for link, anchor in re.findall(r"\]\(([^)#:]*)#?([^):]*)\)", page.read_text()):
+        for link, anchor in re.findall(r"\]\(([^)#:]*)#?([^):]*)\)", text):
             assert (page.parent / link).exists(), f"{page.name}: {link}"
             assert link or anchor in anchors, f"{page.name}: {anchor}"
 
