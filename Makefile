@@ -31,7 +31,7 @@ LIBRARY_SOURCES := $(wildcard go.mod go.sum) capi/build.sh capi/exports.map \
 INSTALLED := $(wildcard capi/*.h capi/*.hpp capi/pyfeed/*.hpp cmake/*)
 WHEEL_SOURCES := $(LIBRARY_SOURCES) $(INSTALLED) setup.py pyproject.toml MANIFEST.in README.md \
 	$(wildcard distribution/* $(foreach folder,native pyfeed pyfeed/program pyfeed_worker pyfeed_worker/native,$(addprefix python/$(folder)/*.,c h py pyi)))
-C_FILES = $(shell find capi cuda pyfeed python/native python/pyfeed_worker/native tests examples benchmarks -name '*.[ch]' -o -name '*.[ch]pp')
+C_FILES = $(shell find capi cuda pyfeed python/native python/pyfeed_worker/native tests examples benchmarks packaging -name '*.[ch]' -o -name '*.[ch]pp')
 
 GENERATOR := $(if $(shell command -v ninja),-G Ninja)
 # Configures and builds a CMake project: $(call cmake,source,build directory,prefix,more options)
@@ -280,9 +280,14 @@ test-adapters: build/venv/.pyfeed build/adapters/.tools ## run the tests of the 
 	$(ADAPTERS_PIP) install --force-reinstall --no-deps dist/pyarrayfeed-*.whl
 	build/adapters/bin/python -m pytest tests/adapters
 
-# What users of the library in Go do, outside the tree. It downloads nothing that the build has not downloaded.
-test-consumers: build/venv/.tools | $(GO) ## test that modules of other projects can use pyfeed, as the documentation says
-	python -m pytest tests/consumers
+build/consumers/.tools: requirements-consumers.txt
+	$(PYTHON) -m venv build/consumers
+	build/consumers/bin/python -m pip --disable-pip-version-check --quiet install -r $<
+	touch $@
+
+# What users of the library do outside the tree. Conan builds the library again, from a copy of the sources.
+test-consumers: build/venv/.pyfeed build/prefix/.done build/consumers/.tools ## test projects that use pyfeed from Go, CMake, pkg-config and Conan, as the documentation says
+	python -m pytest tests/consumers --timeout=600
 
 # The same tests in other builds, and short runs of the fuzzers. Few changes break these, so only .ci/run runs them.
 test-modes: test-modes-go test-modes-cpp test-fuzz ## run all cases of the Go tests, also without race detector; C++ tests under AddressSanitizer; each fuzzer shortly
