@@ -6,7 +6,6 @@ import "C"
 import (
 	"context"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/pyfeed/pyfeed/program"
@@ -166,7 +165,7 @@ func pfgo_run_step(of *C.pfi_run, call *C.pfi_call, fetched *C.pf_tuple, err *C.
 	case program.ErrKernel:
 		if e = r.prepareCall(of); e == nil {
 			if trace.On() {
-				r.endKernelSpan = trace.UseTrack(syscall.Gettid(), r.run.Track())
+				r.endKernelSpan = trace.UseTrack(trace.ThreadID(), r.run.Track())
 			}
 			return C.PFI_KERNEL
 		}

@@ -30,7 +30,16 @@ static struct loaded {
     void *library;
     struct loaded *next;
 } *loaded;
-static pthread_mutex_t loading = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+static pthread_mutex_t loading;
+static pthread_once_t loading_made = PTHREAD_ONCE_INIT;
+
+static void make_loading(void) {
+    pthread_mutexattr_t recursive;
+    pthread_mutexattr_init(&recursive);
+    pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&loading, &recursive);
+    pthread_mutexattr_destroy(&recursive);
+}
 
 static pf_status load(const char *path, pf_error *err) {
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -75,6 +84,7 @@ pf_status pf_kernel_load(const char *path, pf_error *err) {
     REQUIRE_POINTER(path, err);
     char *here = NULL; /* a name without a slash is a file here; dlopen would search the system's libraries */
     if (!strchr(path, '/') && asprintf(&here, "./%s", path) < 0) here = NULL;
+    pthread_once(&loading_made, make_loading);
     pthread_mutex_lock(&loading);
     pf_status status = load(here ? here : path, err);
     pthread_mutex_unlock(&loading);

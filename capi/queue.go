@@ -5,7 +5,6 @@ import "C"
 
 import (
 	"context"
-	"syscall"
 	"unsafe"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
@@ -146,7 +145,7 @@ func beginPush() *trace.Pusher {
 	if !trace.On() {
 		return nil
 	}
-	return trace.BeginPush(syscall.Gettid())
+	return trace.BeginPush(trace.ThreadID())
 }
 
 // These arrays compile only if the special pass numbers of C and Go are the same.

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"io"
 	"math"
-	"syscall"
 	"unsafe"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
@@ -111,7 +110,7 @@ func (t *cBuffer) detach() (*C.char, error) {
 
 // callerThread returns the calling thread, if it has read during the current recording; else nil. Call trace.On first,
 // which is cheaper. A call from C does not change its thread.
-func callerThread() *trace.Thread { return trace.CurrentThread(syscall.Gettid()) }
+func callerThread() *trace.Thread { return trace.CurrentThread(trace.ThreadID()) }
 
 // tracedBlocking is blocking for a call of a consumer, which reads tuples. It records the call and its sleeps on the
 // track of the thread.
@@ -123,7 +122,7 @@ func tracedBlocking[T any](call *C.pfi_call, name string, try func(context.Conte
 }
 
 func recordBlocking[T any](call *C.pfi_call, name string, try func(context.Context) (T, error)) (T, error) {
-	thread := trace.ReadingThread(syscall.Gettid())
+	thread := trace.ReadingThread(trace.ThreadID())
 	if thread == nil { // the recording has just ended
 		return blocking(call, try)
 	}

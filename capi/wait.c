@@ -4,13 +4,11 @@
 #include "wait.h"
 
 #include <errno.h>
-#include <linux/futex.h>
 #include <pthread.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <time.h>
-#include <unistd.h>
 
+#include "futex_linux.h"
 #include "guard.h"
 
 static int64_t now(void) {
@@ -109,10 +107,7 @@ static void futex_sleep(pfi_waiter *w, pfi_call *call) {
     while (!wait_is_over(w, call, signalled) && !awake(call)) {
         int64_t until = w->deadline;
         if (w->wait.poll && !w->signals_only && (!until || w->next_poll < until)) until = w->next_poll;
-        struct timespec t = {until / 1000000000LL, until % 1000000000LL};
-        long r = syscall(SYS_futex, &call->word, FUTEX_WAIT_BITSET_PRIVATE, 2, until ? &t : NULL, NULL,
-                         FUTEX_BITSET_MATCH_ANY);
-        signalled = r != 0 && errno == EINTR;
+        signalled = pfi_futex_wait(&call->word, 2, until, PFI_FUTEX_THREADS) == EINTR;
         signalled |= swap_if(&call->word, 3, 2);
     }
 }
@@ -139,7 +134,7 @@ pf_status pf_poll_now(pf_error *err) {
     __atomic_fetch_add(&poll_requests, 1, __ATOMIC_ACQ_REL);
     pthread_mutex_lock(&sleepers_lock);
     for (sleeper *s = sleepers; s; s = s->next)
-        if (swap_if(s->word, 2, 3)) syscall(SYS_futex, s->word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+        if (swap_if(s->word, 2, 3)) pfi_futex_wake(s->word, 1, PFI_FUTEX_THREADS);
     pthread_mutex_unlock(&sleepers_lock);
     return PF_OK;
 }

@@ -3,10 +3,10 @@ package cuda
 import (
 	"runtime"
 	"sync"
-	"syscall"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
+	"github.com/pyfeed/pyfeed/pyfeed/trace"
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 )
 
@@ -188,7 +188,7 @@ func (d *Device) drop() {
 	d.submitter.Signal()
 	d.mu.Unlock()
 	devices.mu.Unlock()
-	_, ours := threads.Load(syscall.Gettid())
+	_, ours := threads.Load(trace.ThreadID())
 	if over && !ours {
 		<-d.ended
 	}
@@ -244,13 +244,13 @@ func (d *Device) failed(err error) error {
 // attach makes the calling thread one of the device's threads. The thread ends with its goroutine.
 func (d *Device) attach() error {
 	runtime.LockOSThread()
-	threads.Store(syscall.Gettid(), nil)
+	threads.Store(trace.ThreadID(), nil)
 	return d.port.Attach()
 }
 
 func (d *Device) detach() {
 	_ = d.port.Detach() // here and below, calls fail only if the device is gone
-	threads.Delete(syscall.Gettid())
+	threads.Delete(trace.ThreadID())
 }
 
 // runJobs runs on the submitter's thread.

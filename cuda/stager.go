@@ -4,7 +4,6 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"unsafe"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
@@ -436,7 +435,7 @@ func (s *deviceBuffer) device() *Device { return s.stager.device }
 func (s *deviceBuffer) find(stream uint64) *use {
 	thread := 0
 	if stream == perThreadStream {
-		thread = syscall.Gettid()
+		thread = trace.ThreadID()
 	}
 	var spare *use
 	for i := range s.uses {
@@ -466,7 +465,7 @@ const (
 // record records an event on a use's stream, after all work submitted so far. The lock is held.
 func (s *deviceBuffer) record(u *use) error {
 	stream := u.stream
-	if stream == perThreadStream && u.thread != syscall.Gettid() {
+	if stream == perThreadStream && u.thread != trace.ThreadID() {
 		stream = legacyStream // the legacy stream waits for the per-thread streams of all threads
 	}
 	if u.event == 0 {

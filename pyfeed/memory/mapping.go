@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // WindowSize is the unit in which pages of a mapped file are released, in bytes. It is small enough that data a reader
@@ -49,16 +51,6 @@ type readError struct {
 	number    syscall.Errno
 	transient bool // the page was readable afterwards
 }
-
-// identity identifies a version of a file.
-type identity struct {
-	device, number uint64
-	size           int64
-	written        syscall.Timespec
-	changed        syscall.Timespec
-}
-
-func identityOf(s *syscall.Stat_t) identity { return identity{s.Dev, s.Ino, s.Size, s.Mtim, s.Ctim} }
 
 // Limits of the mappings cached between passes, for all files of the process. Mapping a page again takes half as long
 // as copying it (docs/performance.md, "Small records": 100 KB records 16.7 → 13.0 µs). The limits exist because cached
@@ -164,7 +156,7 @@ func newMapping(fd int, size int64) (*Mapping, error) {
 		return nil, errTooManyMappings
 	}
 	C.pfm_guard()
-	_ = syscall.Madvise(data, syscall.MADV_SEQUENTIAL) // the error is ignored: it is only advice
+	_ = unix.Madvise(data, unix.MADV_SEQUENTIAL) // the error is ignored: it is only advice
 	m := &Mapping{data: data, guard: guard, number: -1}
 	m.refs.Store(1)
 	mappedBytes.Add(size)
@@ -380,7 +372,7 @@ func (m *Mapping) readAhead(from int, requested bool) {
 	}
 	begin = max(begin, min(m.before, m.cachedBytes))
 	if begin < end {
-		_ = syscall.Madvise(m.data[begin:end], syscall.MADV_WILLNEED)
+		_ = unix.Madvise(m.data[begin:end], unix.MADV_WILLNEED)
 	}
 }
 
@@ -434,7 +426,7 @@ type window struct {
 func (w *window) Reclaim() {
 	mappedWindows.Add(-1)
 	if !w.isCached {
-		_ = syscall.Madvise(w.data, syscall.MADV_DONTNEED)
+		_ = unix.Madvise(w.data, unix.MADV_DONTNEED)
 	}
 	w.mapping.drop()
 }

@@ -3,8 +3,6 @@ package memory
 import (
 	"runtime"
 	"sync"
-
-	"golang.org/x/sys/unix"
 )
 
 // populate touches every page, on several threads: on one thread, the kernel clears only some 4 GB a second.
@@ -16,7 +14,7 @@ func populate(data []byte) {
 	for at := 0; at < len(data); at += part {
 		piece := data[at:min(at+part, len(data))]
 		all.Go(func() {
-			if unix.Madvise(piece, unix.MADV_POPULATE_WRITE) != nil { // Linux before 5.14 does not know it
+			if !MapPages(piece) {
 				for i := 0; i < len(piece); i += 4096 {
 					piece[i] = 0
 				}

@@ -4,9 +4,8 @@ import (
 	"context"
 	"unsafe"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/memory"
 	"github.com/pyfeed/pyfeed/pyfeed/trace"
 )
 
@@ -354,7 +353,7 @@ func (r *Ring) populate(i, bytes int) {
 	if have := m.mapped[i] &^ (pageSize - 1); m.mapped[i] < bytes && bytes > 1<<16 {
 		at := int(r.at.dataAt) + i*int(r.at.stride)
 		begin := (at + have) &^ (pageSize - 1)
-		_ = unix.Madvise(r.data[begin:at+bytes], unix.MADV_POPULATE_WRITE) // on an error the consumer takes page faults
+		memory.MapPages(r.data[begin : at+bytes]) // if it cannot, the consumer takes page faults
 		m.mapped[i] = bytes
 	}
 }

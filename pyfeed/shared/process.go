@@ -81,7 +81,7 @@ func (p *process) poll() {
 			if !hasEnded(fd) {
 				return false
 			}
-			p.end(unix.P_PIDFD, int(fd))
+			p.end(byPidfd, int(fd))
 			return true
 		})
 	}
@@ -104,7 +104,7 @@ func (p *process) pollExit() {
 	for {
 		state, started, seen := processStat(p.pid)
 		if !seen || state == 'Z' || state == 'X' || p.started != 0 && started != p.started {
-			p.end(unix.P_PID, p.pid)
+			p.end(byPid, p.pid)
 			p.pollStatus(statusPolls)
 			return
 		}
@@ -157,9 +157,9 @@ func (p *process) pollStatus(more int) {
 // findExitStatus asks the system once for the exit status.
 func (p *process) findExitStatus() {
 	if p.fd == nil {
-		p.waitID(unix.P_PID, p.pid)
+		p.waitID(byPid, p.pid)
 	} else if conn, err := p.fd.SyscallConn(); err == nil {
-		_ = conn.Control(func(fd uintptr) { p.waitID(unix.P_PIDFD, int(fd)) })
+		_ = conn.Control(func(fd uintptr) { p.waitID(byPidfd, int(fd)) })
 	}
 }
 

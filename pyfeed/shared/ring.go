@@ -207,7 +207,7 @@ func (r *Ring) create(o Options) (err error) {
 	r.fd, r.data = fd, data
 	memory.CountSlab(memory.SharedSlab, len(data))
 	memoryOfCells := data[h.dataAt:]
-	_ = unix.Madvise(memoryOfCells, unix.MADV_HUGEPAGE) // the error is ignored: huge pages are only faster
+	memory.AdviseHuge(memoryOfCells)
 	r.at, r.head = h, (*header)(unsafe.Pointer(&data[0]))
 	r.head.constants = h
 	r.gate = gateOf(0)

@@ -2,10 +2,7 @@ package trace
 
 import (
 	"fmt"
-	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"syscall"
 )
 
@@ -16,35 +13,6 @@ type threadClock struct{ worked, waited int64 }
 
 func (c threadClock) since(before threadClock) threadClock {
 	return threadClock{c.worked - before.worked, c.waited - before.waited}
-}
-
-// threadClocks returns the clocks of the process's threads by the operating system's thread id. It is empty on kernels
-// without schedstat.
-func threadClocks() map[int]threadClock {
-	found := make(map[int]threadClock)
-	entries, _ := os.ReadDir("/proc/self/task")
-	for _, e := range entries {
-		if number, err := strconv.Atoi(e.Name()); err == nil {
-			if c, known := clockOf(number); known {
-				found[number] = c
-			}
-		}
-	}
-	return found
-}
-
-// clockOf returns the clock of a thread: the first two fields of its schedstat, see proc(5).
-func clockOf(number int) (c threadClock, known bool) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/schedstat", number))
-	if err != nil {
-		return threadClock{}, false
-	}
-	worked, rest, _ := strings.Cut(string(text), " ")
-	waited, _, _ := strings.Cut(rest, " ")
-	if c.worked, err = strconv.ParseInt(worked, 10, 64); err == nil {
-		c.waited, err = strconv.ParseInt(waited, 10, 64)
-	}
-	return c, err == nil
 }
 
 // processTime returns the processor time of all threads of the process.

@@ -12,6 +12,8 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include "pipe_linux.h"
+
 static int ends[2] = {-1, -1}; /* the ends of a pipe; -1 in a forked child */
 static void (*poll_now)(void);
 /* The wake-up descriptor of the program itself, if it has set one; else -1. Bytes that came to the pipe before this was
@@ -44,7 +46,7 @@ static int begin(void) {
     if (ends[0] >= 0) return 0;
     if (!forks_watched && pthread_atfork(NULL, NULL, reset_after_fork) != 0) return -1;
     forks_watched = 1;
-    if (pipe2(ends, O_CLOEXEC) < 0) {
+    if (private_pipe(ends) < 0) {
         ends[0] = ends[1] = -1;
         return -1;
     }

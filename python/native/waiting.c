@@ -1,13 +1,14 @@
 /* How a Python thread waits: without the GIL, and so that Ctrl-C ends the wait. */
 #define _GNU_SOURCE
 #include <pthread.h>
-#include <sched.h>
 #include <time.h>
 
 #include "lock.h"
 #include "native.h"
+#include "processors_linux.h"
 #include "signals.h"
 #include "spin.h"
+#include "thread_linux.h"
 
 static unsigned long main_thread; /* the only thread that runs signal handlers of Python */
 static waiting *all;              /* the waits of every thread; guarded by module_lock */
@@ -77,9 +78,7 @@ static void spin_for_gil(void) {
 }
 
 static void spin_init(void) {
-    cpu_set_t processors;
-    if (sched_getaffinity(0, sizeof processors, &processors) == 0 && CPU_COUNT(&processors) == 1)
-        spinning = 1;
+    if (has_one_processor()) spinning = 1;
 }
 #endif
 
@@ -201,14 +200,6 @@ void waiting_resume(waiting *w) {
 
 int waiting_in_main_thread(void) { return PyThread_get_thread_ident() == main_thread; }
 
-/* Returns the CPU time of a thread in nanoseconds. The thread waits, so it cannot end meanwhile. */
-static long long cpu_time(unsigned long thread) {
-    clockid_t clock;
-    struct timespec t = {0, 0};
-    if (pthread_getcpuclockid((pthread_t)thread, &clock) == 0) clock_gettime(clock, &t);
-    return t.tv_sec * 1000000000LL + t.tv_nsec;
-}
-
 /* _waiting_threads(): {thread: (CPU time if the thread runs a program, which may be computing, else 0; kind of the
  * wait; reader, or None)} */
 PyObject *waiting_threads(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
@@ -223,7 +214,7 @@ PyObject *waiting_threads(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unuse
     module_lock();
     for (waiting *w = all; w; w = w->next) room++;
     seen = PyMem_Calloc(room + 1, sizeof *seen);
-    for (waiting *w = all; seen && w; w = w->next) /* their calls keep the readers alive */
+    for (waiting *w = all; seen && w; w = w->next) /* their calls keep the readers and the threads alive */
         seen[n++] =
             (struct seen){w->thread, w->failure ? cpu_time(w->thread) : 0, w->kind, Py_XNewRef(w->reader)};
     module_unlock();

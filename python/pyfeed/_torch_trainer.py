@@ -24,6 +24,7 @@ from typing import Any
 
 import torch.multiprocessing
 from pyfeed_worker import _torch_worker
+from pyfeed_worker._descriptors_linux import memory_file
 from pyfeed_worker._torch_memory import Segment
 from pyfeed_worker._torch_messages import IndexPickler, decode, encode
 from pyfeed_worker._torch_worker import IndexReceiver, ResultSender, WorkerStart, receive, send
@@ -47,7 +48,7 @@ class IndexQueue:
         IndexPickler(file, pickle.HIGHEST_PROTOCOL).dump(obj)
         data, fd = file.getvalue(), None
         if len(data) > _INDEX_BYTES:
-            fd = os.memfd_create("pyfeed-torch-indices", os.MFD_CLOEXEC)
+            fd = memory_file("pyfeed-torch-indices")
             with open(fd, "wb", closefd=False) as target:
                 target.write(data)
             os.lseek(fd, 0, os.SEEK_SET)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy.typing as npt
 
 from . import _lod, _native
+from ._descriptors_linux import path_of
 from ._failures import format_exception, note_yield
 from ._reserved_slots import reserved_slots
 from .errors import Error, InvalidArgument, QueueClosed, StateError
@@ -289,7 +290,7 @@ def _from_inherited_fd(fd: Any, pass_id: int | None, structure: Any) -> Producer
 def _from_process(pid: int, fd: int, identity: bytes, pass_id: int | None, structure: Any) -> Producer:
     """Unpickle a producer in any process, by way of the process that it comes from."""
     try:
-        own = os.open(f"/proc/{pid}/fd/{fd}", os.O_RDWR | os.O_CLOEXEC)
+        own = os.open(path_of(fd, pid), os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         raise StateError(
             f"process {pid}, which this producer comes from, has ended or does not have its queue any more"

@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from ._descriptors_linux import memory_file, path_of
+
 _HEADER_BYTES = 64
 _FREE, _IN_USE, _RETIRED = 0, 1, 2  # the values of the first word of a segment
 
@@ -22,7 +24,7 @@ class Segment:
 
     def __init__(self, fd: int, nbytes: int) -> None:
         # mmap.mmap would keep a duplicate of the descriptor.
-        storage = torch.UntypedStorage.from_file(f"/proc/self/fd/{fd}", True, nbytes)
+        storage = torch.UntypedStorage.from_file(path_of(fd), True, nbytes)
         self.bytes: npt.NDArray[np.uint8] = torch.empty(0, dtype=torch.uint8).set_(storage).numpy()
         self.state: npt.NDArray[np.int64] = self.bytes[:8].view(np.int64)
         self.address = self.bytes.ctypes.data
@@ -56,7 +58,7 @@ class WorkerSegment(Segment):
     """A segment in the worker that made it."""
 
     def __init__(self, serial: int, nbytes: int) -> None:
-        fd = os.memfd_create("pyfeed-torch", os.MFD_CLOEXEC)
+        fd = memory_file("pyfeed-torch")
         try:
             os.ftruncate(fd, nbytes)  # sparse: pages are allocated when they are written
             super().__init__(fd, nbytes)

@@ -25,6 +25,7 @@ import torch
 from torch._utils import ExceptionWrapper
 
 from . import _torch_collate
+from ._descriptors_linux import memory_file
 from ._torch_memory import WorkerSegment
 from ._torch_messages import encode
 
@@ -283,7 +284,7 @@ class WorkerStart:
         self._fd: int | None = None
 
     def __reduce__(self) -> Any:
-        self._fd = fd = os.memfd_create("pyfeed-torch-start", os.MFD_CLOEXEC)
+        self._fd = fd = memory_file("pyfeed-torch-start")
         with open(fd, "wb", closefd=False) as file:
             reduction.ForkingPickler(file, pickle.HIGHEST_PROTOCOL).dump((self._target, self._args, self._sender))
         os.lseek(fd, 0, os.SEEK_SET)

@@ -233,7 +233,7 @@ func (f *File) startRegular(fd int, now fileStamp, compression string) (kept boo
 	f.file = os.NewFile(uintptr(fd), f.path)
 	f.source = f.file
 	if f.options.Block > 0 && compression == "none" {
-		_ = unix.Fadvise(fd, 0, 0, unix.FADV_RANDOM) // a hint only
+		adviseRandom(fd)
 		f.source = &positioned{f.file, 0}
 	}
 	return true, f.decompress(compression)

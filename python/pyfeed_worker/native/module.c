@@ -3,7 +3,6 @@
 #include <pthread.h>
 #include <stdarg.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #define PYFEED_IMPORTS_NUMPY
@@ -11,6 +10,7 @@
 #include "native.h"
 #include "pyfeed_worker.h"
 #include "signals.h"
+#include "thread_linux.h"
 
 static PyObject *errors; /* pyfeed_worker.errors.__dict__ */
 static PyObject *lod_tensor_wrap;
@@ -131,7 +131,7 @@ static int waiter_parse(waiter *w, PyObject *timeout) {
 
 /* Python runs signal handlers in the main thread only, which is the first thread of its process. */
 static void waiter_begin(waiter *w, pfw_producer *producer) {
-    if (syscall(SYS_gettid) == getpid()) {
+    if (is_first_thread()) {
         w->wait.poll = check_signals;
         w->wait.poll_context = w;
         w->producer = producer;

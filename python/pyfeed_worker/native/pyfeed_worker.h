@@ -2,7 +2,8 @@
  *
  * A worker has the file descriptor of the ring (pf_shared_queue_init_once): it inherits it, receives it over a socket,
  * or opens /proc/PID/fd/N. It needs nothing else of the trainer: no libpyfeed and no Go. Only the types of pyfeed.h are
- * used. Compile ring.c together with capi/gather.c and capi/info.c, which copy tensors and have the names of dtypes.
+ * used. Compile ring.c with the folder capi in the include path, together with capi/gather.c and capi/info.c, which copy tensors and have
+ * the names of dtypes.
  *
  * Threads: pfw_attach, pfw_attach_next, pfw_end and pfw_free are for one thread at a time. All other functions may be
  * called from any thread, at the same time as any other. A child of fork() is a worker of its own: it has to attach. */

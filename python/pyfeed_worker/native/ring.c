@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/futex.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
@@ -13,13 +12,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "futex_linux.h"
+#include "memory_linux.h"
+#include "process_linux.h"
 #include "pyfeed_worker.h"
 
 #if defined(__SSE2__)
@@ -130,15 +130,7 @@ static pf_status check_gate(uint32_t gate, uint64_t pass, pfw_error *err) {
 
 /* ---- Futexes, shared between processes ---- */
 
-static void futex_wake(uint32_t *word, int n) { syscall(SYS_futex, word, FUTEX_WAKE, n, NULL, NULL, 0); }
-
-/* Sleeps until `until` on the monotonic clock; 0: for ever. */
-static int futex_wait(uint32_t *word, uint32_t value, int64_t until) {
-    struct timespec t = {until / 1000000000LL, until % 1000000000LL};
-    long r =
-        syscall(SYS_futex, word, FUTEX_WAIT_BITSET, value, until ? &t : NULL, NULL, FUTEX_BITSET_MATCH_ANY);
-    return r == 0 ? 0 : errno;
-}
+static void futex_wake(uint32_t *word, int n) { pfi_futex_wake(word, n, PFI_FUTEX_PROCESSES); }
 
 static int64_t now(void) {
     struct timespec t;
@@ -178,40 +170,6 @@ static void wake_workers(pfw_header *h, int n) {
     if (LOAD(&h->waiting_workers)) futex_wake(&h->cell_events, n);
 }
 
-/* ---- Processes ---- */
-
-/* Returns the start time of a process, in ticks since the system started; 0 if it is not visible or the process has
- * ended. */
-static uint64_t started(int64_t pid) {
-    char path[40], text[1024];
-    snprintf(path, sizeof path, "/proc/%lld/stat", (long long)pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return 0;
-    ssize_t n = read(fd, text, sizeof text - 1);
-    close(fd);
-    if (n <= 0) return 0;
-    text[n] = 0;
-    char *at = strrchr(text, ')'); /* the process name before it may contain any character */
-    if (!at || strncmp(at, ") Z", 3) == 0 || strncmp(at, ") X", 3) == 0) return 0;
-    for (int field = 2; at && field < 22; field++) at = strchr(at + 1, ' ');
-    return at ? strtoull(at + 1, NULL, 10) : 0;
-}
-
-static uint64_t pid_namespace(void) {
-    struct stat s;
-    return stat("/proc/self/ns/pid", &s) == 0 ? (uint64_t)s.st_ino : 0;
-}
-
-static int pidfd_open_(int64_t pid) {
-#if defined(SYS_pidfd_open) && !defined(PFW_NO_PIDFD) /* a test defines PFW_NO_PIDFD */
-    return (int)syscall(SYS_pidfd_open, (pid_t)pid, 0);
-#else
-    (void)pid;
-    errno = ENOSYS;
-    return -1;
-#endif
-}
-
 /* ---- The watcher ---- */
 
 static void *watch(void *p_) {
@@ -229,8 +187,7 @@ static void *watch(void *p_) {
 
 static void watcher_end(pfw_producer *p) {
     if (p->watched == forks) {
-        uint64_t one = 1;
-        while (write(p->stop, &one, sizeof one) < 0 && errno == EINTR);
+        event_set(p->stop);
         pthread_join(p->watcher, NULL);
     }
     if (p->trainer >= 0) close(p->trainer);
@@ -242,8 +199,9 @@ static void watcher_end(pfw_producer *p) {
 static int is_gone(pfw_producer *p) {
     if (p->watched == forks || LOAD(&p->gone)) return (int)LOAD(&p->gone);
     uint64_t was = p->at.trainer_started;
-    int seen = was && started(getpid()); /* /proc is mounted */
-    int gone = seen ? started(p->at.trainer) != was : kill((pid_t)p->at.trainer, 0) < 0 && errno == ESRCH;
+    int seen = was && process_started(getpid()); /* /proc is mounted */
+    int gone =
+        seen ? process_started(p->at.trainer) != was : kill((pid_t)p->at.trainer, 0) < 0 && errno == ESRCH;
     if (gone) STORE(&p->gone, 1);
     return gone;
 }
@@ -251,13 +209,13 @@ static int is_gone(pfw_producer *p) {
 /* Starts the thread that waits for the end of the trainer. */
 static pf_status watcher_begin(pfw_producer *p, pfw_error *err) {
     p->gone = 0;
-    p->trainer = pidfd_open_(p->at.trainer);
+    p->trainer = process_descriptor(p->at.trainer);
     if (p->trainer < 0 && errno == ESRCH) return trainer_gone(err);
     if (is_gone(p)) return trainer_gone(err);
     if (p->trainer < 0) return PF_OK; /* an old kernel: sleeps last SLICE_MS at most */
     fcntl(p->trainer, F_SETFD, FD_CLOEXEC);
-    p->stop = eventfd(0, EFD_CLOEXEC);
-    if (p->stop < 0) return fail_os(err, PF_IO, errno, "eventfd");
+    p->stop = event_descriptor();
+    if (p->stop < 0) return fail_os(err, PF_IO, errno, "a descriptor for the watcher");
     /* The thread blocks all signals: they are for the other threads of the process. */
     sigset_t all, old;
     sigfillset(&all);
@@ -306,7 +264,7 @@ static int wait_limit_sleep(pfw_producer *p, wait_limit *w, uint32_t *word, uint
     if (w->next_poll && (!until || w->next_poll < until)) until = w->next_poll;
     if (p->watched != forks && (!until || now() + SLICE_MS * 1000000LL < until))
         until = now() + SLICE_MS * 1000000LL;
-    int r = futex_wait(word, value, until);
+    int r = pfi_futex_wait(word, value, until, PFI_FUTEX_PROCESSES);
     if (r == EINTR && w->wait.poll) w->next_poll = 1; /* a time in the past: poll now */
     return r == 0;
 }
@@ -369,16 +327,6 @@ static pf_status check_specs(const pfw_spec *specs, uint32_t n, pfw_error *err) 
     return PF_OK;
 }
 
-/* Whether the file is sealed against shrinking. A mapped page that is cut off would raise SIGBUS. */
-static int is_sealed(int fd) {
-#ifndef F_GET_SEALS /* of linux/fcntl.h */
-#define F_GET_SEALS 1034
-#define F_SEAL_SHRINK 2
-#endif
-    int seals = fcntl(fd, F_GET_SEALS);
-    return seals >= 0 && (seals & F_SEAL_SHRINK);
-}
-
 pf_status pfw_open(int fd, pfw_producer **out, pfw_error *err) {
     *out = NULL;
     struct stat s;
@@ -416,7 +364,7 @@ pf_status pfw_open(int fd, pfw_producer **out, pfw_error *err) {
         munmap(ring, size);
         return status;
     }
-    madvise(base + h.data_at, size - h.data_at, MADV_HUGEPAGE); /* a failure does no harm */
+    advise_huge(base + h.data_at, size - h.data_at);
     *p = (pfw_producer){.h = ring,
                         .size = size,
                         .at = h,
@@ -492,7 +440,7 @@ pf_status pfw_attach(pfw_producer *p, uint64_t only, pfw_error *err) {
             !SWAP_IF(&p->workers[i].state, &vacant, pfw_worker_state(PFW_ATTACHING, pass, (uint64_t)me)))
             continue;
         STEP("attaching");
-        STORE(&p->workers[i].started, started(me));
+        STORE(&p->workers[i].started, process_started(me));
         STORE(&p->workers[i].pushed, 0);
         STORE(&p->workers[i].number, p->number);
         memset(failure_of(p, i), 0, 1);
@@ -797,16 +745,12 @@ static char *cell_data(pfw_producer *p, uint32_t index) { return p->data + (size
 
 /* Maps the pages of a cell in one call. Single page faults would cost more than the copy. */
 static void populate(pfw_producer *p, uint32_t index, uint64_t bytes) {
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
-#endif
     size_t have = __atomic_load_n(&p->populated[index], __ATOMIC_RELAXED);
     if (have >= bytes) return;
     size_t page = 4096, begin = have & ~(page - 1);
     char *at = cell_data(p, index);
     size_t offset = (size_t)(at + begin - (char *)p->h) & (page - 1);
-    madvise(at + begin - offset, bytes - begin + offset,
-            MADV_POPULATE_WRITE); /* if this fails, the copy maps them */
+    map_pages(at + begin - offset, bytes - begin + offset);
     __atomic_store_n(&p->populated[index], bytes, __ATOMIC_RELAXED);
 }
 

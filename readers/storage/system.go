@@ -6,38 +6,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
-
-// networks are the magic numbers of network file systems, where each page fault is a request to a server.
-var networks = map[int64]bool{
-	unix.NFS_SUPER_MAGIC: true, unix.SMB_SUPER_MAGIC: true, unix.CIFS_SUPER_MAGIC: true, unix.SMB2_SUPER_MAGIC: true,
-	unix.CEPH_SUPER_MAGIC: true, unix.V9FS_MAGIC: true, unix.FUSE_SUPER_MAGIC: true, unix.CODA_SUPER_MAGIC: true,
-	0x0BD00BD0: true, // Lustre
-	0x47504653: true, // GPFS
-}
-
-func onNetwork(fd int) bool {
-	var s unix.Statfs_t
-	return unix.Fstatfs(fd, &s) == nil && networks[int64(s.Type)]
-}
-
-// umask reads the process's umask from /proc. The system call would have to change it for a moment, for all threads.
-func umask() os.FileMode {
-	status, _ := os.ReadFile("/proc/self/status")
-	_, after, _ := strings.Cut(string(status), "\nUmask:")
-	line, _, _ := strings.Cut(after, "\n")
-	m, err := strconv.ParseUint(strings.TrimSpace(line), 8, 32)
-	if err != nil {
-		return 0o022
-	}
-	return os.FileMode(m)
-}
 
 // openNonblocking opens a file of any kind without blocking. It is cheaper than os.Open.
 func openNonblocking(path string) (fd int, err error) {
@@ -52,13 +26,6 @@ type fileStamp struct {
 
 func (s fileStamp) String() string {
 	return fmt.Sprintf("%d bytes, written at %s", s.size, time.Unix(s.modified.Unix()).Format("2006-01-02 15:04:05.000000000"))
-}
-
-// stat returns the stamp of a file and its kind, such as unix.S_IFREG.
-func stat(fd int) (now fileStamp, kind uint32, err error) {
-	var s unix.Stat_t
-	err = unix.Fstat(fd, &s)
-	return fileStamp{s.Size, s.Mtim}, s.Mode & unix.S_IFMT, err
 }
 
 // System calls, which tests replace.
