@@ -14,6 +14,7 @@ from . import fakecuda
 from .support import Process
 
 HERE = Path(__file__).parent
+FAKE = pytest.param("fake", marks=pytest.mark.compiler)
 
 
 def run(program: str, environment: dict[str, str]) -> list[str]:
@@ -42,6 +43,7 @@ def test_on_the_host_emulation() -> None:
     passes("on_device.py", {"PYFEED_CUDA": "host"})
 
 
+@pytest.mark.compiler
 def test_on_the_fake_driver() -> None:
     passes("on_device.py", fakecuda.environment(FAKECUDA_DEVICES=2))
     passes("on_fake_driver.py", fakecuda.environment(FAKECUDA_DEVICES=2))
@@ -91,12 +93,14 @@ def test_without_a_driver_there_is_its_reason(no_driver: dict[str, str]) -> None
     assert run(REFUSE, no_driver) == [f"False {library}: file too short", "3"]
 
 
+@pytest.mark.compiler
 def test_a_driver_without_a_device_says_so() -> None:
     said = run(REFUSE, fakecuda.environment(FAKECUDA_DEVICES=0))
     assert re.fullmatch(r"False .*CUDA_ERROR_NO_DEVICE.*", said[0])
     assert said[1:] == ["3"]
 
 
+@pytest.mark.compiler
 def test_nothing_looks_for_a_driver_unasked() -> None:
     program = """
         reader, queue = feed()
@@ -111,7 +115,7 @@ def test_nothing_looks_for_a_driver_unasked() -> None:
 # ---- Staging ----
 
 
-@pytest.mark.parametrize("where", ["twin", "fake"])
+@pytest.mark.parametrize("where", ["twin", FAKE])
 def test_the_staging_buffer_of_a_device(where: str) -> None:
     environment = {"PYFEED_CUDA": "host"} if where == "twin" else fakecuda.environment()
     program = """
@@ -133,7 +137,7 @@ def test_the_staging_buffer_of_a_device(where: str) -> None:
 
 
 @pytest.mark.parametrize("hold", ["x", "x.__dlpack__()", "[reader, queue, x, sys]"])
-@pytest.mark.parametrize("where", ["twin", "fake"])
+@pytest.mark.parametrize("where", ["twin", FAKE])
 def test_the_end_of_a_process_that_holds_arrays(where: str, hold: str) -> None:
     environment = {"PYFEED_CUDA": "host"} if where == "twin" else fakecuda.environment()
     program = f"""
@@ -149,7 +153,7 @@ def test_the_end_of_a_process_that_holds_arrays(where: str, hold: str) -> None:
     assert run(program, environment) == ["end"]
 
 
-@pytest.mark.parametrize("where", ["twin", "fake"])
+@pytest.mark.parametrize("where", ["twin", FAKE])
 def test_a_forked_child_is_told_and_ends(where: str) -> None:
     environment = {"PYFEED_CUDA": "host"} if where == "twin" else fakecuda.environment()
     program = """

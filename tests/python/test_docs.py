@@ -217,6 +217,7 @@ def test_every_operator_is_on_its_page() -> None:
     assert sorted(re.findall(r"`(\w+)`", " ".join(first))) == sorted(there[1].split(", "))
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize("language", ["c", "cpp"])
 def test_the_c_and_cpp_of_the_pages_compile(language: str, tmp_path: Path) -> None:
     compiler = {"c": ["cc", "-std=c11"], "cpp": ["c++", "-std=c++17"]}[language]

@@ -589,6 +589,7 @@ say("ready")
         assert (out, err) == ([], "")
 
 
+@pytest.mark.compiler
 def test_a_kernel_that_is_called_when_the_interpreter_has_ended(tmp_path: Path) -> None:
     """The process continues for a while after the interpreter has ended, because a library delays its exit."""
     (tmp_path / "late.c").write_text(

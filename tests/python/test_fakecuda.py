@@ -8,7 +8,11 @@ import sys
 import textwrap
 from pathlib import Path
 
+import pytest
+
 from . import fakecuda
+
+pytestmark = pytest.mark.compiler
 
 CHILD = """
     import ctypes

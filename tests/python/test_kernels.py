@@ -520,6 +520,7 @@ int pyfeed_register_kernels(pf_error *err) {
 """
 
 
+@pytest.mark.compiler
 def test_kernels_in_a_shared_object(tmp_path: Path) -> None:
     (tmp_path / "k.c").write_text(LIBRARY)
     library = tmp_path / "k.so"
@@ -579,6 +580,7 @@ void run(uint64_t executor, uint64_t program, uint64_t scope, char *said) {
 """
 
 
+@pytest.mark.compiler
 def test_a_kernel_that_a_thread_of_c_calls(tmp_path: Path) -> None:
     """A C caller gets the text of the exception, which cannot be raised there."""
     (tmp_path / "e.c").write_text(EXECUTOR)
