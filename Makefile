@@ -43,7 +43,7 @@ endef
 .DELETE_ON_ERROR:
 .PHONY: help go-env lib install demo demo-files demo-cpp demo-torch gallery wheel wheels sdist sdist-full release \
 	bench bench-peers instructions clean format lint lint-go lint-c lint-python lint-ci \
-	test test-go test-cpp test-python test-stubs test-wheel test-sdist test-adapters test-consumers \
+	test test-go test-cpp test-python test-stubs test-wheel test-sdist test-systems test-adapters test-consumers \
 	test-modes test-modes-go test-modes-cpp fuzz test-fuzz test-long docs docs-links
 
 help: ## list the targets
@@ -268,6 +268,11 @@ lint-ci: build/release/.tools | $(GO) ## check the workflows of .github and the 
 	GOFLAGS= go run $(ACTIONLINT) .github/workflows/*.yml
 	build/release/bin/python tests/wheel/recipe.py conda/recipe.yaml \
 		"$$(sed -n 's/^#define PF_VERSION "\(.*\)"$$/\1/p' capi/pyfeed.h)"
+
+# Needs root, debootstrap and an hour. SYSTEMS="trixie:3.13 forky:3.15" selects some of the systems.
+WHEEL ?= $(firstword $(wildcard dist/wheels/pyarrayfeed-*-abi3-*_x86_64.whl) dist/wheels)
+test-systems: ## run the Python tests with the wheel of `make wheels` (or WHEEL) in chroots of Ubuntu 18.04 to Debian 14
+	$(PYTHON) tests/wheel/systems.py $(WHEEL) $(SYSTEMS)
 
 # Tests with other frameworks, whose packages take gigabytes, and tests of the examples, which compile and train.
 build/adapters/.tools: requirements-adapters.txt
