@@ -33,8 +33,10 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build/systems"
 WORK = BUILD / "work"  # /pyfeed in all systems
 
-DEBIAN = "http://deb.debian.org/debian"
-UBUNTU = "http://archive.ubuntu.com/ubuntu"
+DEBOOTSTRAP = Path("/usr/share/debootstrap/scripts")
+# The scripts that debootstrap has for the newest releases. It may be older than a release, whose name it then does not
+# know.
+DEBIAN, UBUNTU = "sid", "gutsy"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,15 +44,16 @@ class Release:
     """A release, and the Pythons of which it has packages."""
 
     title: str
-    mirror: str
+    script: str
     pythons: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
 class Download:
-    """A file that is downloaded once."""
+    """A file of Debian's or Ubuntu's mirror, which is downloaded once."""
 
-    url: str
+    script: str
+    path: str
     sha256: str
 
 
@@ -87,11 +90,13 @@ SYSTEMS = (
 
 # The sources that stable releases keep for years.
 _PYTHON_313 = Download(
-    f"{DEBIAN}/pool/main/p/python3.13/python3.13_3.13.5.orig.tar.xz",
+    DEBIAN,
+    "pool/main/p/python3.13/python3.13_3.13.5.orig.tar.xz",
     "93e583f243454e6e9e4588ca2c2662206ad961659863277afcdb96801647d640",
 )
 _PYTHON_314 = Download(
-    f"{UBUNTU}/pool/main/p/python3.14/python3.14_3.14.4.orig.tar.xz",
+    UBUNTU,
+    "pool/main/p/python3.14/python3.14_3.14.4.orig.tar.xz",
     "d923c51303e38e249136fc1bdf3568d56ecb03214efdef48516176d3d7faaef8",
 )
 SOURCES = {
@@ -108,7 +113,8 @@ BUILD_PACKAGES = (
 
 # Debian has no package of the keys by which Ubuntu's releases are signed.
 UBUNTU_KEYS = Download(
-    f"{UBUNTU}/pool/main/u/ubuntu-keyring/ubuntu-keyring_2023.11.28.1_all.deb",
+    UBUNTU,
+    "pool/main/u/ubuntu-keyring/ubuntu-keyring_2023.11.28.1_all.deb",
     "36de43b15853ccae0028e9a767613770c704833f82586f28eb262f0311adb8a8",
 )
 
@@ -159,13 +165,29 @@ def run(log: Path, command: Sequence[str | Path], what: str) -> None:
         raise Failed(f"{what}: expected exit status 0, found {status}; see {log.relative_to(ROOT)}")
 
 
+def mirror(script: str) -> str:
+    """Return the mirror that debootstrap takes by default: that of Debian, unless a script names another."""
+    code = 'default_mirror() { echo "$1"; exit; }; ARCH=amd64 SUITE=newest; . "$1"'
+    command: list[str | Path] = ["sh", "-c", code, "sh", DEBOOTSTRAP / script]
+    found: str = subprocess.run(command, capture_output=True, text=True).stdout.strip()
+    if not found:
+        line = re.search(r'^DEF_MIRROR="(.+)"', Path("/usr/sbin/debootstrap").read_text(), re.MULTILINE)
+        found = line[1] if line else ""
+    if not found:
+        raise Failed(f"expected a mirror in debootstrap's script {script}, found none")
+    return found
+
+
 def download(file: Download) -> Path:
     """Return a downloaded file, whose hash is checked each time."""
-    path = WORK / "downloads" / file.url.rpartition("/")[2]
+    path = WORK / "downloads" / file.path.rpartition("/")[2]
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(".partial")
-        with urllib.request.urlopen(file.url, timeout=60) as source, partial.open("wb") as target:
+        with (
+            urllib.request.urlopen(f"{mirror(file.script)}/{file.path}", timeout=60) as source,
+            partial.open("wb") as target,
+        ):
             shutil.copyfileobj(source, target)
         partial.rename(path)
     found = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -192,26 +214,24 @@ def make_root(name: str, release: str, packages: Sequence[str]) -> Path:
         shutil.rmtree(root, ignore_errors=True)
         root.parent.mkdir(parents=True, exist_ok=True)
         log.unlink(missing_ok=True)
-        mirror = RELEASES[release].mirror
-        # debootstrap may be older than the release, whose name it then does not know.
-        options, script = ["--variant=minbase", "--include=ca-certificates"], "sid"
-        if mirror == UBUNTU:
+        script = RELEASES[release].script
+        options = ["--variant=minbase", "--include=ca-certificates"]
+        if script == UBUNTU:
             keys = BUILD / "ubuntu-keyring"
             run(log, ["dpkg-deb", "-x", download(UBUNTU_KEYS), keys], "unpacking the keys of Ubuntu")
             options.append(f"--keyring={keys}/usr/share/keyrings/ubuntu-archive-keyring.gpg")
             options.append("--components=main,universe")
-            script = "gutsy"
-        scripts = Path("/usr/share/debootstrap/scripts")
-        run(log, ["debootstrap", *options, release, root, mirror, scripts / script], f"{name}: debootstrap")
+        command: list[str | Path] = ["debootstrap", *options, release, root, mirror(script), DEBOOTSTRAP / script]
+        run(log, command, f"{name}: debootstrap")
         # apt, since debootstrap fails with some packages and takes none of the updates.
-        if mirror == UBUNTU:
-            line = f"deb {UBUNTU} {release}-updates main universe\n"
+        if script == UBUNTU:
+            line = f"deb {mirror(script)} {release}-updates main universe\n"
             (root / "etc/apt/sources.list.d/updates.list").write_text(line)
         (root / "pyfeed").mkdir()
         shutil.copy("/etc/resolv.conf", root / "etc/resolv.conf")
-        for command in (["update"], ["install", "-y", "--no-install-recommends", *packages]):
-            apt = inside(root, WORK / "tmp", ["apt-get", *command], DEBIAN_FRONTEND="noninteractive")
-            run(log, apt, f"{name}: apt-get {command[0]}")
+        for words in (["update"], ["install", "-y", "--no-install-recommends", *packages]):
+            apt = inside(root, WORK / "tmp", ["apt-get", *words], DEBIAN_FRONTEND="noninteractive")
+            run(log, apt, f"{name}: apt-get {words[0]}")
         done.write_text(wanted)
     # Those of this machine, which may reach the package index through a proxy of its own.
     shutil.copy(certificates(), root / "etc/ssl/certs/ca-certificates.crt")
