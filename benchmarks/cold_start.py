@@ -64,7 +64,7 @@ import numpy as np
 
 def resident():
     with open("/proc/self/statm") as f:
-        return int(f.read().split()[1]) * 4096
+        return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def emit(event, *values):

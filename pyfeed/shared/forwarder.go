@@ -350,9 +350,9 @@ func (r *Ring) put(t *pyfeed.Tuple) {
 // more.
 func (r *Ring) populate(i, bytes int) {
 	m := &r.forwarder
-	if have := m.mapped[i] &^ (pageSize - 1); m.mapped[i] < bytes && bytes > 1<<16 {
+	if m.mapped[i] < bytes && bytes > 1<<16 {
 		at := int(r.at.dataAt) + i*int(r.at.stride)
-		begin := (at + have) &^ (pageSize - 1)
+		begin := pageOf(at + m.mapped[i])
 		memory.MapPages(r.data[begin : at+bytes]) // if it cannot, the consumer takes page faults
 		m.mapped[i] = bytes
 	}

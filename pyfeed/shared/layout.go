@@ -1,6 +1,7 @@
 package shared
 
 import (
+	"os"
 	"sync/atomic"
 	"unsafe"
 
@@ -14,7 +15,7 @@ const (
 	version   = 2
 	workers   = 256
 	alignment = 256
-	pageSize  = 4096
+	pageSize  = 4096 // the parts of the ring begin at multiples of it, on machines with larger pages too
 
 	failureBytes = 8192
 	typeBytes    = 256
@@ -195,3 +196,6 @@ func sizes(ringCells, tensors int, cellBytes uint64, tasks TaskOptions) constant
 func view[T any](data []byte, at uint64, n int) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(&data[at])), n)
 }
+
+// pageOf returns the beginning of the machine's page that contains offset at of the ring.
+func pageOf(at int) int { return at &^ (os.Getpagesize() - 1) }

@@ -11,9 +11,11 @@ import (
 )
 
 // processStat returns the state of a process and its start time in clock ticks since the machine's boot. seen is false
-// if the process does not exist or cannot be read.
+// if the process does not exist or cannot be read. Both are those of the main thread: see process_started in
+// python/pyfeed_worker/native/process_linux.h.
 func processStat(pid int) (state byte, started uint64, seen bool) {
-	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	number := strconv.Itoa(pid)
+	text, err := os.ReadFile("/proc/" + number + "/task/" + number + "/stat")
 	if err != nil {
 		return 0, 0, false
 	}

@@ -206,7 +206,7 @@ func (r *Ring) create(o Options) (err error) {
 	}
 	r.fd, r.data = fd, data
 	memory.CountSlab(memory.SharedSlab, len(data))
-	memoryOfCells := data[h.dataAt:]
+	memoryOfCells := data[pageOf(int(h.dataAt)):]
 	memory.AdviseHuge(memoryOfCells)
 	r.at, r.head = h, (*header)(unsafe.Pointer(&data[0]))
 	r.head.constants = h

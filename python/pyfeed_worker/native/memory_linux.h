@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stddef.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 /* Of linux/fcntl.h and linux/mman.h, which an older system lacks. */
 #ifndef F_GET_SEALS
@@ -20,6 +21,8 @@ static inline int is_sealed(int fd) {
     int seals = fcntl(fd, F_GET_SEALS);
     return seals >= 0 && (seals & F_SEAL_SHRINK);
 }
+
+static inline size_t page_size(void) { return (size_t)sysconf(_SC_PAGESIZE); }
 
 /* Advises the system to use huge pages. A failure does no harm. */
 static inline void advise_huge(void *p, size_t n) { madvise(p, n, MADV_HUGEPAGE); }

@@ -14,10 +14,11 @@
 #include <unistd.h>
 
 /* Returns the start time of a process, in ticks since the system started; 0 if it is not visible or the process has
- * ended. */
+ * ended. The time is that of the main thread: the emulator qemu-user shows a process another start time in its own
+ * /proc/PID/stat than it shows to all others. */
 static inline uint64_t process_started(int64_t pid) {
-    char path[40], text[1024];
-    snprintf(path, sizeof path, "/proc/%lld/stat", (long long)pid);
+    char path[60], text[1024];
+    snprintf(path, sizeof path, "/proc/%lld/task/%lld/stat", (long long)pid, (long long)pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return 0;
     ssize_t n = read(fd, text, sizeof text - 1);

@@ -364,7 +364,8 @@ pf_status pfw_open(int fd, pfw_producer **out, pfw_error *err) {
         munmap(ring, size);
         return status;
     }
-    advise_huge(base + h.data_at, size - h.data_at);
+    size_t data_at = h.data_at & ~(page_size() - 1);
+    advise_huge(base + data_at, size - data_at);
     *p = (pfw_producer){.h = ring,
                         .size = size,
                         .at = h,
@@ -445,7 +446,7 @@ pf_status pfw_attach(pfw_producer *p, uint64_t only, pfw_error *err) {
         STORE(&p->workers[i].number, p->number);
         memset(failure_of(p, i), 0, 1);
         STORE(&p->workers[i].state, pfw_worker_state(PFW_ATTACHED, pass, (uint64_t)me));
-        p->worker = i;
+        STORE(&p->worker, i); /* after the gate and the pass, which other threads read once they see it */
         STEP("attached");
         ADD(&h->worker_events, 1);
         wake_trainer_always(h);
@@ -747,7 +748,7 @@ static char *cell_data(pfw_producer *p, uint32_t index) { return p->data + (size
 static void populate(pfw_producer *p, uint32_t index, uint64_t bytes) {
     size_t have = __atomic_load_n(&p->populated[index], __ATOMIC_RELAXED);
     if (have >= bytes) return;
-    size_t page = 4096, begin = have & ~(page - 1);
+    size_t page = page_size(), begin = have & ~(page - 1);
     char *at = cell_data(p, index);
     size_t offset = (size_t)(at + begin - (char *)p->h) & (page - 1);
     map_pages(at + begin - offset, bytes - begin + offset);
