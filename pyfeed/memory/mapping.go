@@ -13,6 +13,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pyfeed/pyfeed/internal/fence"
 )
 
 // WindowSize is the unit in which pages of a mapped file are released, in bytes. It is small enough that data a reader
@@ -193,8 +195,12 @@ func RearmFaults() uint32 {
 // FaultCount returns the current number of faults, to compare with the result of RearmFaults.
 func FaultCount() uint32 { return atomic.LoadUint32((*uint32)(&C.pfm_faults)) }
 
-// AnyTorn reports whether any mapped file is torn.
-func AnyTorn() bool { return atomic.LoadUint32((*uint32)(&C.pfm_torn)) != 0 }
+// AnyTorn reports whether any mapped file is torn. If it returns false, all data that the caller has read from mapped
+// files is what was in them.
+func AnyTorn() bool {
+	fence.Loads()
+	return atomic.LoadUint32((*uint32)(&C.pfm_torn)) != 0
+}
 
 // tornMappings returns the torn Mappings. The lock is held.
 func tornMappings() []*Mapping {
@@ -269,8 +275,12 @@ var pageSize = int64(syscall.Getpagesize())
 // holds the window of that data.
 func (m *Mapping) Bytes() []byte { return m.data }
 
-// IsTorn reports whether the file is known to differ from when it was mapped. Safe for concurrent use.
-func (m *Mapping) IsTorn() bool { return atomic.LoadUint32((*uint32)(&m.guard.torn)) != 0 }
+// IsTorn reports whether the file is known to differ from when it was mapped. If it returns false, all data that the
+// caller has read from the mapping is what was in the file. Safe for concurrent use.
+func (m *Mapping) IsTorn() bool {
+	fence.Loads() // the fault handler first sets torn and then maps zeros
+	return atomic.LoadUint32((*uint32)(&m.guard.torn)) != 0
+}
 
 // torn returns how the file differs from when it was mapped; nil if no difference is known. Safe for concurrent use.
 func (m *Mapping) torn() *Tear {
