@@ -629,7 +629,7 @@ func TestFakeEveryCallMayFail(t *testing.T) {
 // The device breaks during the nth copy.
 func TestFakeEveryCopyMayBreakTheDevice(t *testing.T) {
 	for nth, over := 1, false; !over; nth++ {
-		t.Run(fmt.Sprint(nth), func(t *testing.T) {
+		if !t.Run(fmt.Sprint(nth), func(t *testing.T) {
 			onFake.begin(t)
 			segmentBytes = 1 << 20
 			stream := consumer(t, 0, true)
@@ -643,7 +643,9 @@ func TestFakeEveryCopyMayBreakTheDevice(t *testing.T) {
 			if n := hazards() + fakecuda.Count("misuses"); n != 0 { // also repairs the context
 				t.Errorf("expected no hazards and misuses, found %d", n)
 			}
-		})
+		}) {
+			return // the count of copies is not known
+		}
 	}
 }
 
