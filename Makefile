@@ -27,7 +27,7 @@ endif
 # The sources of the library and of the wheel.
 GO_DIRS := $(wildcard capi cuda internal program pyfeed readers)
 LIBRARY_SOURCES := $(wildcard go.mod go.sum) capi/build.sh capi/exports.map \
-	$(shell find $(GO_DIRS) -name '*_test.go' -prune -o -name '*.go' -print -o -name '*.[achS]' -print)
+	$(shell find $(GO_DIRS) -name '*_test.go' -prune -o -name '*.go' -print -o -name '*.[achsS]' -print)
 INSTALLED := $(wildcard capi/*.h capi/*.hpp capi/pyfeed/*.hpp cmake/*)
 WHEEL_SOURCES := $(LIBRARY_SOURCES) $(INSTALLED) setup.py pyproject.toml MANIFEST.in README.md \
 	$(wildcard distribution/* $(foreach folder,native pyfeed pyfeed/program pyfeed_worker pyfeed_worker/native,$(addprefix python/$(folder)/*.,c h py pyi)))
@@ -108,13 +108,15 @@ build/venv/.zig: requirements-wheels.txt | build/venv/.tools
 	$(PIP) install --require-hashes -r $<
 	touch $@
 
-# zig compiles for glibc 2.17, the oldest that pip knows. Its linker does not strip, so that setup.py does it. Builds in
-# other folders have the same bytes, also because the files of the wheel have the time of SOURCE_DATE_EPOCH: 1980.
-wheels: build/venv/.zig $(WHEEL_SOURCES) | $(GO) ## build the wheels for old systems, dist/wheels/pyarrayfeed-*.whl
+# zig compiles for glibc 2.17, the oldest that pip knows, and for other machines. setup.py derives the tag from the
+# binaries: those for ARM need glibc 2.28.
+wheels: build/venv/.zig $(WHEEL_SOURCES) | $(GO) ## build the wheels for old systems and for ARM, dist/wheels/pyarrayfeed-*.whl
 	rm -rf dist/wheels
-	SOURCE_DATE_EPOCH=315532800 ZIG_TARGET=x86_64-linux-gnu.2.17 CC=$(CURDIR)/wheels/cc.sh LDSHARED="$(CURDIR)/wheels/cc.sh -shared" STRIP=strip \
-		python -m build --quiet --no-isolation --outdir dist/wheels .
+	wheels/build.sh dist/wheels x86_64 2.17
 	tests/wheel/check.sh dist/wheels/pyarrayfeed-*manylinux_2_17_x86_64.whl
+	wheels/build.sh dist/wheels aarch64 2.28
+	tests/wheel/check.sh dist/wheels/pyarrayfeed-*manylinux_2_28_aarch64.whl
+	touch dist/wheels/.done
 
 build/venv/.pyfeed: dist/.done
 	$(PIP) install --force-reinstall --no-deps dist/pyarrayfeed-*.whl

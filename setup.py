@@ -74,9 +74,6 @@ class BuildExt(build_ext):
             if extension.name == "pyfeed._native":  # by its path: not every linker knows -l:NAME
                 extension.extra_objects.append(str(package / "lib" / LIBRARY))
         super().build_extensions()
-        if strip := os.environ.get("STRIP"):
-            built = [Path(self.get_ext_fullpath(extension.name)) for extension in self.extensions]
-            subprocess.run([*strip.split(), package / "lib" / LIBRARY, *built], check=True)
 
     def run(self) -> None:
         super().run()

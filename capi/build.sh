@@ -48,9 +48,11 @@ have=$(cuda_version "$CUDA_INCLUDE")
 [ "$have" = 12 ] || die "building libpyfeed needs cuda.h of CUDA 12, found CUDA $have in $CUDA_INCLUDE $hint"
 
 strip="-s -w"
+ldstrip=-Wl,-s # zig ignores the -s that Go passes, because -g follows it
 cflags=-O2
 case " $* " in *" -asan "*) # its reports need function names and lines
 	strip=
+	ldstrip=
 	cflags="-O1 -g -fno-omit-frame-pointer"
 	;;
 esac
@@ -76,7 +78,7 @@ trap 'rm -f "$new" "$header"' EXIT
 # The path is quoted twice because go and its linker both split their arguments.
 export CGO_ENABLED=1 CGO_CFLAGS="${CGO_CFLAGS:-$cflags} -fvisibility=hidden" CGO_CPPFLAGS="'-I$CUDA_INCLUDE' ${CGO_CPPFLAGS:-}"
 "$go" build -trimpath -buildvcs=false -buildmode=c-shared "$@" -o "$new" -ldflags "$strip -buildid= \
-	-extldflags '-Wl,-soname,libpyfeed.so.0 -Wl,-z,defs -Wl,-z,now -Wl,--as-needed \
+	-extldflags '-Wl,-soname,libpyfeed.so.0 -Wl,-z,defs -Wl,-z,now -Wl,--as-needed $ldstrip \
 	\"-Wl,--version-script=$root/capi/exports.map\"'" ./capi || {
 	"$go" list -deps ./capi >/dev/null 2>&1 ||
 		die "building libpyfeed needs the Go modules of go.mod, see the error above: from the network (GOPROXY is $("$go" env GOPROXY)), the module cache, or vendor/, which the archives of make sdist-full contain"
