@@ -44,10 +44,11 @@ endef
 .PHONY: help go-env lib install demo demo-files demo-cpp demo-torch gallery wheel wheels sdist sdist-full release \
 	bench bench-peers instructions clean format lint lint-go lint-c lint-python lint-ci \
 	test test-go test-cpp test-python test-stubs test-wheel test-sdist test-systems test-adapters test-consumers \
+	test-aarch64 test-aarch64-go test-aarch64-cpp test-aarch64-python \
 	test-modes test-modes-go test-modes-cpp fuzz test-fuzz test-long docs docs-links
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # ---- Building -------------------------------------------------------------------------------
 
@@ -68,8 +69,8 @@ install: build/lib/libpyfeed.so.0 ## install library, headers, CMake package and
 	cmake/install.sh $< "$(DESTDIR)$(PREFIX)"
 
 # Names all missing packages of the machine at once, before anything is built.
-build/.machine build/.machine-test: build-requirements.sh
-	@missing=$$(PYTHON=$(PYTHON) ./build-requirements.sh $(if $(findstring test,$@),test)); test -z "$$missing" || { \
+build/.machine build/.machine-test build/.machine-aarch64: build-requirements.sh
+	@missing=$$(PYTHON=$(PYTHON) ./build-requirements.sh $(patsubst build/.machine-%,%,$(filter-out build/.machine,$@))); test -z "$$missing" || { \
 		echo "missing on this machine: $$missing" >&2; \
 		echo "on Debian or Ubuntu: apt-get install $$missing" >&2; exit 1; }
 	@mkdir -p $(@D)
@@ -315,6 +316,29 @@ test-modes-cpp: build/.machine-test build/prefix/.done build/asan/prefix/.done b
 	ctest --test-dir build/asan/cpp_resume --output-on-failure
 	$(call cmake,tests/cpp,build/cpp,build/prefix,$(QUICK))
 	env -u PYFEED_STRESS_TUPLES ctest --test-dir build/cpp --output-on-failure --tests-regex Stress
+
+# The tests on ARM, emulated by qemu on other machines. They need packages of Debian, which build-requirements.sh names,
+# and root: for a chroot, and to register qemu with the kernel. An hour on two cores.
+EMULATE := tests/aarch64/emulate.sh
+AARCH64_WHEEL = $(wildcard dist/wheels/pyarrayfeed-*_aarch64.whl)
+test-aarch64: ## as root: run the Python, Go and C++ tests on ARM, emulated by qemu, with the wheel for ARM
+	$(MAKE) --no-print-directory -k -j1 test-aarch64-cpp test-aarch64-go test-aarch64-python
+
+dist/wheels/.done: $(WHEEL_SOURCES)
+	$(MAKE) --no-print-directory wheels
+
+build/aarch64/chroot/.done: requirements-dev.txt tests/aarch64/chroot.sh | build/.machine-aarch64 build/venv/.tools
+	$(EMULATE) tests/aarch64/chroot.sh $(@D)
+
+test-aarch64-python: dist/wheels/.done build/aarch64/chroot/.done
+	$(EMULATE) tests/aarch64/pytest.sh build/aarch64/chroot $(AARCH64_WHEEL) build/aarch64/logs $(FILES)
+
+test-aarch64-go: build/.machine-aarch64 | $(CUDA_H) $(GO)
+	tests/aarch64/instructions.sh build/aarch64
+	$(EMULATE) tests/aarch64/go.sh
+
+test-aarch64-cpp: dist/wheels/.done build/.machine-aarch64 build/venv/.tools
+	$(EMULATE) tests/aarch64/cpp.sh $(AARCH64_WHEEL) build/aarch64/cpp
 
 # Runs every fuzzer for FUZZTIME, one after the other. A fuzzer writes an input that fails to its testdata/fuzz: add it
 # to git.

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Prints the Debian packages that this machine lacks for building, in one line: build-requirements.sh [test]
-# With "test" it also prints those that the tests need. PYTHON names another python3.
+# Prints the Debian packages that this machine lacks for building, in one line: build-requirements.sh [test|aarch64]
+# With "test" it also prints those that the tests need, and with "aarch64" those of make test-aarch64. PYTHON names
+# another python3.
 set -eu
 python=${PYTHON:-python3}
 
@@ -25,5 +26,14 @@ if [ "${1:-}" = test ]; then
 	need libgtest-dev test -e /usr/include/gtest/gtest.h
 	need ninja-build command -v ninja
 	need pkg-config command -v pkg-config
+fi
+if [ "${1:-}" = aarch64 ]; then
+	need binutils-aarch64-linux-gnu command -v aarch64-linux-gnu-objdump
+	need debootstrap command -v debootstrap
+	need g++-aarch64-linux-gnu command -v aarch64-linux-gnu-g++
+	need googletest test -e /usr/src/googletest/CMakeLists.txt
+	need ninja-build command -v ninja
+	need pkg-config command -v pkg-config
+	[ "$(uname -m)" = aarch64 ] || need qemu-user-static command -v qemu-aarch64-static
 fi
 echo "${missing# }"

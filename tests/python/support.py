@@ -26,8 +26,10 @@ from pyfeed import PyArrayFeedQueue, Reader, Scope
 T = TypeVar("T")
 Array = npt.NDArray[Any]
 
+# Multiplies time limits, for an emulated machine: see tests/aarch64.
+SLOWNESS = float(os.environ.get("PYFEED_TEST_SLOWNESS", "1"))
 # A time limit in seconds for calls that must not block for ever: longer than any such call takes.
-STUCK = 30.0
+STUCK = 30.0 * SLOWNESS
 
 _KINDS: dict[str, list[Any]] = {
     "bool": [""],

@@ -20,6 +20,7 @@ from pyfeed import LoDTensor, Scope
 
 from .support import (
     DTYPES,
+    SLOWNESS,
     Array,
     Background,
     DLPackArray,
@@ -649,7 +650,7 @@ def test_a_thread_that_is_no_daemon_runs_its_program_to_its_end() -> None:
 
 def test_a_daemon_that_looks_again_and_again_is_not_at_work() -> None:
     out, err = ends_within_a_second(
-        """
+        f"""
         from pyfeed import Scope
         from pyfeed.program import Executor, Program, layers, program_guard
         main, startup, scope = Program(), Program(), Scope()
@@ -661,7 +662,7 @@ def test_a_daemon_that_looks_again_and_again_is_not_at_work() -> None:
         def look():
             while True:
                 try:
-                    executor.run(main, scope=scope, timeout=0.02)
+                    executor.run(main, scope=scope, timeout={0.02 * SLOWNESS})
                 except pyfeed.errors.Timeout:
                     pass
                 except pyfeed.errors.EndOfData:

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from .support import SLOWNESS
+
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "gpu.py"
 PARTS = ["tests", "torch", "cupy", "jax", "bandwidth", "overlap", "next", "peers", "stress"]
 METRICS = {"tests", "bandwidth", "overlap", "next", "peers", "stress"}  # parts that need only NumPy
@@ -23,7 +25,7 @@ def run(out: Path, *options: str, status: int, **environment: str) -> tuple[str,
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=100 * SLOWNESS,
     )
     log = out / "gpu.log"
     assert done.returncode == status, done.stdout + done.stderr + (log.read_text() if log.exists() else "")
