@@ -109,6 +109,23 @@ build/venv/.zig: requirements-wheels.txt | build/venv/.tools
 	$(PIP) install --require-hashes -r $<
 	touch $@
 
+# Free-threaded CPython has no stable ABI: each of these interpreters gets a wheel of its own.
+FREE_THREADED ?= $(foreach name,python3.13t python3.14t,$(shell command -v $(name)))
+define free_threaded_wheel
+	$(call free_threaded_tools,$(1),$(CURDIR)/build/free-threaded/$(notdir $(1)))
+	wheels/build.sh dist/wheels x86_64 2.17 $(CURDIR)/build/free-threaded/$(notdir $(1))/bin/python
+	PYTHON=$(CURDIR)/build/free-threaded/$(notdir $(1))/bin/python \
+		tests/wheel/check.sh dist/wheels/pyarrayfeed-*-$$($(1) -c 'import sys; print("cp%d%dt" % sys.version_info[:2])')-manylinux_2_17_x86_64.whl
+
+endef
+# The tools of a build, in a virtual environment: $(call free_threaded_tools,interpreter,folder)
+define free_threaded_tools
+	$(1) -m venv $(2)
+	$(2)/bin/python -m pip --disable-pip-version-check --quiet install -c requirements-dev.txt \
+		build numpy nvidia-cuda-runtime-cu12 setuptools
+	$(2)/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes -r requirements-wheels.txt
+endef
+
 # zig compiles for glibc 2.17, the oldest that pip knows, and for other machines. setup.py derives the tag from the
 # binaries: those for ARM need glibc 2.28.
 wheels: build/venv/.zig $(WHEEL_SOURCES) | $(GO) ## build the wheels for old systems and for ARM, dist/wheels/pyarrayfeed-*.whl
@@ -117,6 +134,7 @@ wheels: build/venv/.zig $(WHEEL_SOURCES) | $(GO) ## build the wheels for old sys
 	tests/wheel/check.sh dist/wheels/pyarrayfeed-*manylinux_2_17_x86_64.whl
 	wheels/build.sh dist/wheels aarch64 2.28
 	tests/wheel/check.sh dist/wheels/pyarrayfeed-*manylinux_2_28_aarch64.whl
+	$(foreach python,$(FREE_THREADED),$(call free_threaded_wheel,$(python)))
 	touch dist/wheels/.done
 
 build/venv/.pyfeed: dist/.done

@@ -13,7 +13,7 @@ root=$(cd "$1" && pwd)
 }
 rm -rf "$root"
 debootstrap --arch=arm64 --foreign --variant=minbase --include=ca-certificates,g++,procps,python3,python3-dev,python3-venv \
-	bookworm "$root" "${DEBIAN_MIRROR:-http://deb.debian.org/debian}"
+	bookworm "$root" ${DEBIAN_MIRROR:+"$DEBIAN_MIRROR"}
 chroot "$root" /debootstrap/debootstrap --second-stage
 
 # pip on this machine downloads the packages, because it has the settings for the network.

@@ -27,11 +27,17 @@ say "$(basename "$wheel"), $(stat -c %s "$wheel") bytes"
 "$python" -m zipfile -e "$wheel" "$work/wheel"
 package=$work/wheel/pyfeed
 library=$package/lib/libpyfeed.so.0
-extension=$package/_native.abi3.so
-worker=$work/wheel/pyfeed_worker/_native.abi3.so
+IFS=- read -r _ _ version abi platform <<<"$(basename "$wheel" .whl)"
+case $abi in # a wheel for free-threaded Python is for one version, and its extensions have the name of that
+abi3) native=_native.abi3.so ;;
+cp3*t) native=_native.cpython-${version#cp}t-${platform#manylinux_*_*_}-linux-gnu.so ;;
+*) die "ABI tag: expected abi3 or one such as cp314t, found $abi" ;;
+esac
+extension=$package/$native
+worker=$work/wheel/pyfeed_worker/$native
 
 # One library with one SONAME: a second copy in the wheel could become a second Go runtime in the process.
-expect "ELF files" "pyfeed/_native.abi3.so pyfeed/lib/libpyfeed.so.0 pyfeed_worker/_native.abi3.so" \
+expect "ELF files" "pyfeed/$native pyfeed/lib/libpyfeed.so.0 pyfeed_worker/$native" \
 	"$(cd "$work/wheel" && LC_ALL=C grep -rla $'^\x7fELF' . | sed 's,^\./,,' | sort | xargs)"
 expect "SONAME of the library" libpyfeed.so.0 "$(dynamic "$library" SONAME)"
 expect "the library needs" libc.so.6 "$(needed "$library")"
@@ -56,8 +62,6 @@ size=$(stat -c %s "$library") # the bound is near the size, so that growth is no
 ! readelf -SW "$library" | grep -q '\.symtab' || die "the library is not stripped"
 say "size of the library: $size bytes, stripped"
 # Linux loads a segment only if it is aligned to the page size. On ARM, a page may have 64 KiB.
-platform=$(basename "$wheel" .whl)
-platform=${platform##*-}
 case $platform in *_aarch64) pages=0x10000 ;; *) pages=0x1000 ;; esac
 expect "alignment of the segments" "$pages" \
 	"$(readelf -lW "$library" "$extension" "$worker" | awk '$1 == "LOAD" { print $NF }' | sort -u | xargs)"
@@ -70,7 +74,7 @@ import json, pathlib, sys
 components = json.loads(path.read_text())["components"]
 print(*sorted(c["name"] + "@" + c["version"] for c in components if "hashes" in c))' "$work/wheel")"
 
-abi3audit --strict --verbose "$wheel"
+[ "$abi" != abi3 ] || abi3audit --strict --verbose "$wheel"
 # The platform tag that auditwheel derives from the binaries must be the tag in the wheel's name.
 auditwheel show "$wheel" | tee "$work/auditwheel"
 tr '\n' ' ' <"$work/auditwheel" | grep -q "platform tag: \"$platform\"" ||
