@@ -225,13 +225,14 @@ def make_root(name: str, release: str, packages: Sequence[str]) -> Path:
         run(log, command, f"{name}: debootstrap")
         # apt, since debootstrap fails with some packages and takes none of the updates.
         if script == UBUNTU:
-            line = f"deb {mirror(script)} {release}-updates main universe\n"
-            (root / "etc/apt/sources.list.d/updates.list").write_text(line)
+            updates = f"deb {mirror(script)} {release}-updates main universe\n"
+            (root / "etc/apt/sources.list.d/updates.list").write_text(updates)
         (root / "pyfeed").mkdir()
         shutil.copy("/etc/resolv.conf", root / "etc/resolv.conf")
         for words in (["update"], ["install", "-y", "--no-install-recommends", *packages]):
-            apt = inside(root, WORK / "tmp", ["apt-get", *words], DEBIAN_FRONTEND="noninteractive")
-            run(log, apt, f"{name}: apt-get {words[0]}")
+            # A mirror's copy of a testing release may be older than its signature is valid.
+            line = ["apt-get", "-o", "Acquire::Check-Valid-Until=false", *words]
+            run(log, inside(root, WORK / "tmp", line, DEBIAN_FRONTEND="noninteractive"), f"{name}: apt-get {words[0]}")
         done.write_text(wanted)
     # Those of this machine, which may reach the package index through a proxy of its own.
     shutil.copy(certificates(), root / "etc/ssl/certs/ca-certificates.crt")
@@ -262,14 +263,15 @@ def build_python(version: str) -> str:
     prefix = f"/pyfeed/python/{version}"
     done, log = WORK / "python" / f"{version}.done", BUILD / f"python{version}.log"
     source = SOURCES[version]
-    wanted = " ".join([source.tarball.sha256, *source.options])
+    script = ROOT / "tests/wheel/build_python.sh"
+    wanted = " ".join([source.tarball.sha256, *source.options, hashlib.sha256(script.read_bytes()).hexdigest()])
     if not done.exists() or done.read_text() != wanted:
         root = make_root(f"{OLDEST}-build", OLDEST, BUILD_PACKAGES)
         say(f"{OLDEST}: build CPython {version}")
         log.unlink(missing_ok=True)
         shutil.rmtree(WORK / "python" / version, ignore_errors=True)
         tarball = download(source.tarball)
-        shutil.copy(ROOT / "tests/wheel/build_python.sh", WORK)
+        shutil.copy(script, WORK)
         command = ["/pyfeed/build_python.sh", f"/pyfeed/downloads/{tarball.name}", prefix, *source.options]
         run(log, inside(root, WORK / "tmp", command), f"CPython {version}")
         done.write_text(wanted)
