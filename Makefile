@@ -31,7 +31,7 @@ LIBRARY_SOURCES := $(wildcard go.mod go.sum) capi/build.sh capi/exports.map \
 INSTALLED := $(wildcard capi/*.h capi/*.hpp capi/pyfeed/*.hpp cmake/*)
 WHEEL_SOURCES := $(LIBRARY_SOURCES) $(INSTALLED) setup.py pyproject.toml MANIFEST.in README.md \
 	$(wildcard distribution/* $(foreach folder,native pyfeed pyfeed/program pyfeed_worker pyfeed_worker/native,$(addprefix python/$(folder)/*.,c h py pyi)))
-C_FILES = $(shell find capi cuda pyfeed python/native python/pyfeed_worker/native tests examples benchmarks conan -name '*.[ch]' -o -name '*.[ch]pp')
+C_FILES = $(shell find capi cuda pyfeed python/native python/pyfeed_worker/native tests examples benchmarks recipes -name '*.[ch]' -o -name '*.[ch]pp')
 
 GENERATOR := $(if $(shell command -v ninja),-G Ninja)
 # Configures and builds a CMake project: $(call cmake,source,build directory,prefix,more options)
@@ -287,7 +287,7 @@ lint-ci: build/release/.tools | $(GO) ## check the workflows of .github and the 
 	build/release/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	build/release/bin/zizmor --offline --quiet --pedantic .github/workflows
 	GOFLAGS= go run $(ACTIONLINT) .github/workflows/*.yml
-	build/release/bin/python tests/wheel/recipe.py conda/recipe.yaml \
+	build/release/bin/python tests/wheel/recipe.py recipes/conda/recipe.yaml \
 		"$$(sed -n 's/^#define PF_VERSION "\(.*\)"$$/\1/p' capi/pyfeed.h)"
 
 # Needs root, debootstrap and an hour. SYSTEMS="trixie:3.13 forky:3.15" selects some of the systems.

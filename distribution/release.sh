@@ -34,8 +34,8 @@ cp "dist/full/$sdist" "$out/pyarrayfeed-$version-full.tar.gz"
 printf '%s\n' "$notes" >"$out/notes.md"
 sha256=$(sha256sum <"dist/wheels/$sdist" | cut -d' ' -f1)
 url=https://github.com/pyfeed/pyfeed/releases/download/v$version/$sdist
-sed -e "s,^  version: .*,  version: $version," -e "s,^  path: \.\.$,  url: $url," \
-	-e "s,^  use_gitignore: true$,  sha256: $sha256," -e '/^#/d' conda/recipe.yaml >"$out/recipe.yaml"
+sed -e "s,^  version: .*,  version: $version," -e "s,^  path: \.\./\.\.$,  url: $url," \
+	-e "s,^  use_gitignore: true$,  sha256: $sha256," -e '/^#/d' recipes/conda/recipe.yaml >"$out/recipe.yaml"
 
 "$tools/twine" check --strict "$out"/pypi/*
 "$tools/python" tests/wheel/sbom.py "$out"/pypi/*.whl

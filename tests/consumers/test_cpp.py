@@ -103,7 +103,7 @@ def test_conan_makes_a_package(project: Path, tmp_path_factory: pytest.TempPathF
     recipe = home / "checkout"  # a copy, because conan writes the build of the test package beside its sources
     shutil.copytree(ROOT / options[1], recipe / options[1])
     for name in ROOT.iterdir():
-        if name.name not in ("build", "dist", "conan"):
+        if name.name not in ("build", "dist", "recipes"):
             (recipe / name.name).symlink_to(name)
     output = run(CONAN, *options, "--no-remote", cwd=recipe, environment=environment)
     assert re.search(rf"^pyfeed {re.escape(pyfeed.__version__)}: the sum is 15$", output, re.MULTILINE), output

@@ -24,7 +24,7 @@ def expect(what: str, expected: Any, found: Any) -> None:
 
 def main(path: str, version: str) -> None:
     os.environ["PYFEED_VERSION"] = version
-    variants = VariantConfig.from_file(ROOT / "conda/variants.yaml")
+    variants = VariantConfig.from_file(ROOT / "recipes/conda/variants.yaml")
     config = RenderConfig(PlatformConfig(target_platform="linux-64", build_platform="linux-64"))
     (rendered,) = Stage0Recipe.from_file(path).render(variants, config)
     recipe = rendered.recipe.to_dict()

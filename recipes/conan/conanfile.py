@@ -1,4 +1,4 @@
-"""A Conan 2 recipe for the sources of this checkout: ``conan create conan``.
+"""A Conan 2 recipe for the sources of this checkout: ``conan create recipes/conan``.
 
 It builds the library as ``make install`` does. It needs Go, and cuda.h of CUDA 12: CUDA_INCLUDE names its folder.
 """
@@ -21,11 +21,11 @@ class Pyfeed(ConanFile):
     settings = "os", "arch", "compiler", "build_type"
 
     def set_version(self):
-        header = Path(self.recipe_folder, "../capi/pyfeed.h").read_text()
+        header = Path(self.recipe_folder, "../../capi/pyfeed.h").read_text()
         self.version = re.search(r'^#define PF_VERSION "(.+)"$', header, re.MULTILINE)[1]
 
     def export_sources(self):
-        root = Path(self.recipe_folder, "..").resolve()
+        root = Path(self.recipe_folder, "../..").resolve()
         for name in ("go.mod", "go.sum", "LICENSE", "THIRD_PARTY_LICENSES"):
             copy(self, name, root, self.export_sources_folder)
         for folder in ("capi", "cmake", "cuda", "internal", "program", "pyfeed", "readers"):
