@@ -22,7 +22,7 @@ expect() {
 # An empty environment. From here on, PATH contains only its own programs.
 "$python" -m venv "$work/venv"
 clean=(env -i HOME="$work" PATH="$work/venv/bin" LANG=C.UTF-8)
-"$work/venv/bin/python" -m pip install --quiet "$wheel"
+"$work/venv/bin/python" -m pip install --quiet --only-binary=:all: "$wheel"
 cd "$work"
 for tool in go cc gcc clang; do
 	! "${clean[@]}" "$work/venv/bin/python" -c "import shutil, sys; sys.exit(shutil.which('$tool') is None)" ||
