@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "dlpack.h"
-#include "lock.h"
 #include "native.h"
 
 /* The module of LoDTensor. pyfeed_worker compiles this file too and has a LoDTensor of its own. */

@@ -1,6 +1,5 @@
 /* _native.Workers, _native.Failure, _native.Format and _native.Writer: the work that Python threads do for readers, and
  * files that Python writes. */
-#include "lock.h"
 #include "native.h"
 
 static PyTypeObject *workers_type, *processes_type, *result_type, *failure_type, *format_type, *writer_type;

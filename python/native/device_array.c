@@ -4,7 +4,6 @@
 
 #include "dlpack.h"
 #include "docs.h"
-#include "lock.h"
 #include "native.h"
 
 static PyTypeObject *array_type;

@@ -2,7 +2,6 @@
 #include <stdarg.h>
 #include <string.h>
 
-#include "lock.h"
 #include "native.h"
 
 static PyObject *classes; /* pyfeed.errors.__dict__ */

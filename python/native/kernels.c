@@ -2,7 +2,6 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-#include "lock.h"
 #include "native.h"
 
 static PyTypeObject *kernel_type;

@@ -1,5 +1,5 @@
 /* The lock of static state: see lock.h. pyfeed_worker compiles this file too. */
-#include "lock.h"
+#include "native.h"
 
 #ifdef Py_GIL_DISABLED
 #include <pthread.h>

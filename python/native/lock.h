@@ -7,8 +7,6 @@
 #ifndef PYFEED_LOCK_H
 #define PYFEED_LOCK_H
 
-#include <Python.h>
-
 #ifdef Py_GIL_DISABLED
 #define LOCK_OBJECT(object) Py_BEGIN_CRITICAL_SECTION(object)
 #define UNLOCK_OBJECT() Py_END_CRITICAL_SECTION()

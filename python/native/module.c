@@ -1,7 +1,6 @@
 /* The module pyfeed._native. */
 #define PYFEED_IMPORTS_NUMPY
 #include "docs.h"
-#include "lock.h"
 #include "native.h"
 
 static PyObject *memory_stats(PyObject *Py_UNUSED(module), PyObject *const *Py_UNUSED(args), Py_ssize_t count,

@@ -22,6 +22,7 @@
 #endif
 #include <numpy/arrayobject.h>
 
+#include "lock.h"
 #include "pyfeed.h"
 
 /* Copies of up to this size take less time than releasing and reacquiring the GIL. */

@@ -2,7 +2,6 @@
 #include <string.h>
 
 #include "docs.h"
-#include "lock.h"
 #include "native.h"
 
 static PyTypeObject *queue_type, *reservation_type;

@@ -2,7 +2,6 @@
 #ifndef PYFEED_READER_H
 #define PYFEED_READER_H
 
-#include "lock.h"
 #include "native.h"
 
 typedef struct {

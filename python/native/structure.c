@@ -1,6 +1,5 @@
 /* The structure of a tuple in Python: a dict, a list or a tuple, which may contain others. It is described by a template
  * of the same form, in which the number of its slot stands for each array. Keys of dicts are str. */
-#include "lock.h"
 #include "native.h"
 
 PyObject *structure_assemble(PyObject *structure, PyObject *arrays) {

@@ -1,5 +1,4 @@
 /* Tuples that are results: arrays over memory of the library. The last array that dies releases the tuple. */
-#include "lock.h"
 #include "native.h"
 
 typedef struct {

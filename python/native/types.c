@@ -1,5 +1,4 @@
 /* Types of the stable ABI: adding them to the module, and objects that only own a handle. */
-#include "lock.h"
 #include "native.h"
 
 PyObject *import_attribute(const char *module, const char *name) {

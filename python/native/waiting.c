@@ -3,7 +3,6 @@
 #include <pthread.h>
 #include <time.h>
 
-#include "lock.h"
 #include "native.h"
 #include "processors_linux.h"
 #include "signals.h"

@@ -19,6 +19,7 @@ if [ -z "${TESTS_IN_NAMESPACE-}" ]; then
 fi
 mount -t proc proc "$root/proc"
 mount --rbind /dev "$root/dev"
+mount -t tmpfs tmpfs "$root/dev/shm" # tests check that nothing is left in it
 
 # in_chroot COMMAND: runs a shell command in the copy of the sources
 in_chroot() {

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #define PYFEED_IMPORTS_NUMPY
-#include "lock.h"
 #include "native.h"
 #include "pyfeed_worker.h"
 #include "signals.h"
