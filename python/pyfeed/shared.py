@@ -431,9 +431,9 @@ class SharedFeedQueue(PyArrayFeedQueue):
         RuntimeWarning
             A persistent worker has died, and another one takes its place.
         """
-        if not self._groups:
-            return super().reopen()
         with self._pass_lock:
+            if not self._groups:
+                return super().reopen()
             dead = [(group, i) for group in self._groups for i, p in enumerate(group.processes) if group.has_ended(p)]
             dropped = super().reopen()  # a worker that dies from here on fails the new pass
             num_workers = sum(len(group.processes) for group in self._groups)

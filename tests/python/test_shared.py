@@ -523,6 +523,33 @@ def test_a_killed_worker(method: str, where: str) -> None:
     assert end(processes) == [1]
 
 
+def test_a_death_of_the_pass_before_does_not_fail_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that reports the exit status asks for the pass first. A reopen comes right after that."""
+    queue = queue_of(dtypes=["float64"])
+    ours, theirs = multiprocessing.Pipe()
+    reopened: list[Background[int]] = []
+    stats = queue.stats
+
+    def stats_and_reopen() -> Any:
+        found = stats()
+        if threading.current_thread().name == "pyfeed-workers" and not reopened:
+            reopened.append(Background(queue.reopen))
+            reopened[0].thread.join(0.1)  # it waits until the status is reported
+        return found
+
+    queue.start(workers.stays, ("idle", theirs), method="fork")
+    pid = ours.recv()
+    assert ours.recv() == "there"
+    monkeypatch.setattr(queue, "stats", stats_and_reopen)
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: reopened)
+    reopened[0].result()
+    monkeypatch.undo()
+    processes = queue.start(workers.ones, (3,), method="fork")
+    assert [float(x[0]) for (x,) in queue] == [1, 1, 1]
+    assert end(processes) == [0]
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_the_exit_status_is_in_the_error(method: str) -> None:
     queue = queue_of()
