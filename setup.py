@@ -102,6 +102,8 @@ class BdistWheel(bdist_wheel):
     def egg2dist(self, egginfo_path: str, distinfo_path: str) -> None:
         super().egg2dist(egginfo_path, distinfo_path)
         library = Path(self.get_finalized_command("build").build_lib, "pyfeed/lib", LIBRARY)
+        if not library.exists():  # an editable installation, whose metadata come first
+            return
         target = Path(distinfo_path, "sboms", sbom.NAME)
         target.parent.mkdir()
         target.write_text(sbom.document(library, version()))

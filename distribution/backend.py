@@ -11,11 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from setuptools import build_meta
-from setuptools.build_meta import (
-    get_requires_for_build_sdist,
-    prepare_metadata_for_build_editable,
-    prepare_metadata_for_build_wheel,
-)
+from setuptools.build_meta import get_requires_for_build_sdist, prepare_metadata_for_build_editable
 
 from distribution import archives, requirements
 
@@ -27,8 +23,7 @@ __all__ = [
     "get_requires_for_build_sdist",
     "get_requires_for_build_wheel",
     "prepare_metadata_for_build_editable",
-    "prepare_metadata_for_build_wheel",
-]
+]  # not prepare_metadata_for_build_wheel: the list of what the library contains is known once it is built
 
 Settings = dict[str, Any] | None
 

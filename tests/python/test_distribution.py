@@ -206,3 +206,10 @@ def test_a_release_needs_a_clean_checkout_and_its_tag(checkout: Path) -> None:
     (checkout / "new").write_text("")
     assert "expected a checkout without changes, found:\n?? new" in release(checkout)
     assert not (checkout / "make.log").exists()
+
+
+def test_the_metadata_of_a_wheel_come_from_its_build() -> None:
+    """They contain the list of what the library contains. pip asked for them first, and every installation failed."""
+    from distribution import backend
+
+    assert not hasattr(backend, "prepare_metadata_for_build_wheel")
