@@ -387,7 +387,7 @@ def test(system: str, wheel: Path) -> Result:
         if not report.exists():
             raise
     passed, failed, skipped = read(report)
-    return Result(
+    result = Result(
         system=system,
         title=release.title,
         wheel="-".join(wheel.stem.split("-")[2:]),
@@ -399,6 +399,9 @@ def test(system: str, wheel: Path) -> Result:
         + compiled_tests(root, folder, here),
         seconds=time.monotonic() - began,
     )
+    if not failed:  # else it may help to find the cause
+        shutil.rmtree(folder)
+    return result
 
 
 def requirements() -> list[str]:
