@@ -73,11 +73,14 @@ def _refused_pickle(error: BaseException, method: str) -> ArgumentTypeError | No
     """Return the error for a target or arguments that pickle refuses, or None if it refused nothing."""
     import pickle
 
-    refusals = {AttributeError: "can't pickle", TypeError: "cannot pickle"}
-    if not isinstance(error, pickle.PicklingError):
-        text = refusals.get(type(error))
-        if text is None or not str(error).lower().startswith(text):
-            return None
+    # Python 3.13 says "can't get", other versions "can't pickle" or raise a PicklingError.
+    refusals: dict[type[BaseException], tuple[str, ...]] = {
+        AttributeError: ("can't pickle", "can't get local object"),
+        TypeError: ("cannot pickle",),
+    }
+    texts = refusals.get(type(error), ())
+    if not isinstance(error, pickle.PicklingError) and not str(error).lower().startswith(texts):
+        return None
     return ArgumentTypeError(
         f"target, args: expected a function at the top level of a module, and arguments that pickle accepts, "
         f"for method {method!r}, found: {error}"
