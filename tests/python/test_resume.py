@@ -364,7 +364,6 @@ def test_from_generator_is_called_with_start() -> None:
     assert [x.tolist() for _, (x,) in zip(range(2), reader, strict=False)] == [[0, 1, 2], [3, 4, 5]]
     resumed = pyfeed.from_generator(numbers, [()], dtypes=["int64"]).batch(3)
     resumed.load_state_dict(reader.state_dict())
-    starts.clear()
     assert rest(resumed, 2) == [
         [[6, 7, 8], [9, 10, 11], [12, 13, 14], [15, 16, 17], [18, 19]],
         [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11], [12, 13, 14], [15, 16, 17], [18, 19]],
