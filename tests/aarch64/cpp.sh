@@ -10,7 +10,7 @@ build=$(cd "$2" && pwd)
 shift 2
 cd "$here/../.."
 # For the library that the test of the ABI builds, and for the program that the test of the CMake package builds.
-export GOARCH=arm64 CGO_ENABLED=1 CC="$here/cc.sh" CXX=aarch64-linux-gnu-g++ QEMU_LD_PREFIX=/usr/aarch64-linux-gnu
+export GOARCH=arm64 CGO_ENABLED=1 CC="$here/../../wheels/cc.sh" CROSS_CC=aarch64-linux-gnu-gcc CXX=aarch64-linux-gnu-g++ QEMU_LD_PREFIX=/usr/aarch64-linux-gnu
 export CMAKE_TOOLCHAIN_FILE="$here/toolchain.cmake"
 export PYFEED_STRESS_TUPLES="${PYFEED_STRESS_TUPLES:-20000}"
 

@@ -6,7 +6,7 @@
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$here/../.."
-export GOARCH=arm64 CGO_ENABLED=1 CC="$here/cc.sh" QEMU_LD_PREFIX=/usr/aarch64-linux-gnu
+export GOARCH=arm64 CGO_ENABLED=1 CC="$here/../../wheels/cc.sh" CROSS_CC=aarch64-linux-gnu-gcc QEMU_LD_PREFIX=/usr/aarch64-linux-gnu
 [ $# -gt 0 ] || set -- ./...
 
 work=$(mktemp -d)

@@ -7,7 +7,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$1"
 binary=$(cd "$1" && pwd)/recordio.test
 cd "$here/../.."
-export GOARCH=arm64 CGO_ENABLED=1 CC="$here/cc.sh"
+export GOARCH=arm64 CGO_ENABLED=1 CC="$here/../../wheels/cc.sh" CROSS_CC=aarch64-linux-gnu-gcc
 go test -c -o "$binary" ./readers/recordio
 
 # expect WHAT FUNCTION PATTERN: the disassembly of the function has the pattern

@@ -12,13 +12,8 @@ python=${PYTHON:-python3}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-say() { printf 'wheel: %s\n' "$*"; }
-die() { say "FAILED: $*" >&2; exit 1; }
-# expect WHAT EXPECTED FOUND
-expect() {
-	[ "$2" = "$3" ] || die "$1: expected '$2', found '$3'"
-	say "$1: $3"
-}
+# shellcheck source=tests/wheel/report.sh
+source "$here/report.sh"
 dynamic() { readelf -dW "$1" | sed -nE "s/.*\(($2)\).*\[(.*)\]/\2/p" | sort | xargs; }
 # The libraries that a binary needs. libpthread and libdl are parts of glibc, which became parts of libc in 2.34.
 needed() { dynamic "$1" NEEDED | sed -E 's/(libpthread\.so\.0|libdl\.so\.2) ?//g; s/ *$//'; }

@@ -11,13 +11,8 @@ python=${PYTHON:-python3}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-say() { printf 'wheel: %s\n' "$*"; }
-die() { say "FAILED: $*" >&2; exit 1; }
-# expect WHAT EXPECTED FOUND
-expect() {
-	[ "$2" = "$3" ] || die "$1: expected '$2', found '$3'"
-	say "$1: $3"
-}
+# shellcheck source=tests/wheel/report.sh
+source "$here/report.sh"
 
 # An empty environment. From here on, PATH contains only its own programs.
 "$python" -m venv "$work/venv"
