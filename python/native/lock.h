@@ -19,7 +19,7 @@ static inline void module_lock(void) {}
 static inline void module_unlock(void) {}
 #endif
 
-/* Makes the module lock free in a child of fork(). Call it once. */
+/* Makes the module lock free in a child of fork(). A second call does nothing. Returns 0, or an error number. */
 int lock_init(void);
 
 /* Returns a new reference to an object that a field refers to, or NULL. The owner is the object that has the field. */
