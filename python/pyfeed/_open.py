@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from ._options import CSVColumns, ReadOptions, ReadOptionsWithSlots, TarField, TFRecordFeature
+    from ._options import Columns, ReadOptions, ReadOptionsWithSlots, TarField, TFRecordFeature
 
 Path = str | os.PathLike[str]
 
@@ -88,9 +88,39 @@ def _suggest_bytes(dtype: Any) -> str:
 def check_column(name: str, about: Any) -> dict[str, Any]:
     """Accept the description of columns of text or numbers, and replace their dtype by its name."""
     try:
-        return with_dtype_name(name, about)
+        found = with_dtype_name(name, about)
     except DTypeError as error:
         raise type(error)(f"{error}{_suggest_bytes(about['dtype'])}") from None
+    if found.get("default") is not None:
+        found["default"] = check_missing_value(f"{name}: default", found["default"])
+    return found
+
+
+def _check_selected_column(name: str, value: Any) -> dict[str, Any]:
+    """Accept a column as its name or number, several columns, or a description."""
+    if isinstance(value, Mapping):
+        return check_column(name, value)
+    if isinstance(value, str):
+        return {"columns": text(name, value)}
+    if not isinstance(value, Iterable):
+        return {"columns": _column_number(name, value)}
+    several = items(name, value, "a name, a number, a sequence of them, or a dict")
+    return {"columns": [text(name, one) if isinstance(one, str) else _column_number(name, one) for one in several]}
+
+
+def _column_number(name: str, value: Any) -> int:
+    return _arguments.number(name, value, -(2**63))
+
+
+def check_columns(name: str, value: Any) -> list[dict[str, Any]]:
+    """Accept the columns that become slots: a sequence of columns, or a mapping from the names of slots to columns."""
+    if isinstance(value, Mapping):
+        return [
+            {"name": slot, "columns": slot, **_check_selected_column(f"{name}[{format_value(slot)}]", column)}
+            for slot, column in mapping(name, value).items()
+        ]
+    all_columns = items(name, value, "a sequence of names, numbers or dicts, or a mapping from names of slots to them")
+    return [_check_selected_column(f"{name}[{i}]", column) for i, column in enumerate(all_columns)]
 
 
 FEATURES = 'a dict from names to dtypes, such as {"label": "int64"}'
@@ -169,7 +199,7 @@ def check_column_dtypes(name: str, value: Any) -> dict[str, str]:
         refuse(name, "a mapping from names or numbers of columns to dtypes", value)
     out = {}
     for column, dtype in value.items():
-        key = text(name, column) if isinstance(column, str) else str(_arguments.number(name, column, -(2**63)))
+        key = text(name, column) if isinstance(column, str) else str(_column_number(name, column))
         out[key] = check_column(f"{name}: {key}", {"dtype": dtype})["dtype"]
     return out
 
@@ -834,7 +864,7 @@ def open_tar(
     quote=optional(text),
     comment=optional(text),
     header=optional(flag),
-    columns=optional(each(check_column, "a sequence of dict, one for each slot")),
+    columns=optional(check_columns),
     column_dtypes=optional(check_column_dtypes),
     missing=optional(check_missing_value),
     **SLOT_CHECKS,
@@ -847,7 +877,7 @@ def open_csv(
     quote: str | None = '"',
     comment: str | None = None,
     header: bool | None = None,
-    columns: Sequence[CSVColumns] | None = None,
+    columns: Columns | None = None,
     column_dtypes: Mapping[str | int, npt.DTypeLike] | None = None,
     missing: float | str | None = None,
     **reading: Unpack[ReadOptionsWithSlots],
@@ -867,8 +897,9 @@ def open_csv(
     header : bool, optional
         Whether the first line has the names of the columns. By default it must have them, and a first line that
         is all numbers is refused, because it is more likely a record.
-    columns : sequence of dict, optional
-        The slots, each a dict (`CSVColumns`) with these properties:
+    columns : sequence or mapping, optional
+        The slots, in their order. An item is the name or number of a column, or a dict (`Column`) with these
+        properties:
 
         - ``columns``: the columns that the slot takes. A name, a number from 0 (-1 is the last column), a range
           such as ``"x0:x9"``, or a list of them.
@@ -876,8 +907,10 @@ def open_csv(
         - ``dims``: the shape of the slot. By default ``()`` for a single column, and one dimension for a list or
           range.
         - ``name``: the name of the slot.
+        - ``default``: the value of an empty field, in place of `missing`.
 
-        By default, each column is a slot. With ``shapes``, the slots take the columns that have their ``names``,
+        A mapping has the name of each slot, and what it takes: a name, a number, a list of them, or a dict. By
+        default, each column is a slot. With ``shapes``, the slots take the columns that have their ``names``,
         or the columns in order.
     column_dtypes : mapping, optional
         The dtypes of columns, by name or number. The dtypes of all other columns are inferred from the first MiB
@@ -907,7 +940,7 @@ def open_csv(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     with open(f"{folder}/a.csv", "w") as file:
     ...         _ = file.write("width,height,kind\\n1.5,2,cat\\n3,4,dog\\n")
-    ...     columns = [{"columns": "width:height", "dtype": "float32"}, {"columns": "kind"}]
+    ...     columns = {"size": {"columns": "width:height", "dtype": "float32"}, "kind": "kind"}
     ...     [(x.tolist(), kind.bytes_list()) for x, kind in open_csv(f"{folder}/a.csv", columns=columns)]
     [([1.5, 2.0], [b'cat']), ([3.0, 4.0], [b'dog'])]
     """

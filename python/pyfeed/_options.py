@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 import numpy.typing as npt
@@ -155,8 +155,8 @@ class TarField(TypedDict, total=False):
     default: float | str
 
 
-class CSVColumns(TypedDict, total=False):
-    """A slot of a CSV file, for the argument ``columns`` of `open_csv`.
+class Column(TypedDict, total=False):
+    """A slot of a table, for the argument ``columns`` of functions such as `open_csv`.
 
     Attributes
     ----------
@@ -168,9 +168,15 @@ class CSVColumns(TypedDict, total=False):
         The dtype of the slot.
     dims : sequence of int
         The shape of the slot.
+    default : float or str
+        The value where a record has none.
     """
 
     name: str
     columns: str | int | Sequence[str | int]
     dtype: npt.DTypeLike
     dims: Sequence[int]
+    default: float | str
+
+
+Columns = Sequence[str | int | Column] | Mapping[str, str | int | Sequence[str | int] | Column]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ._options import CSVColumns, ReadOptions, ReadOptionsWithSlots, TarField, TFRecordFeature
+from ._options import Column, ReadOptions, ReadOptionsWithSlots, TarField, TFRecordFeature
 from ._place import Place
 from ._preview import Preview
 from ._scope import ScopeVariable
 from ._slots import Shape, Slot
 
 __all__ = [
-    "CSVColumns",
+    "Column",
     "Place",
     "Preview",
     "ReadOptions",

@@ -1,19 +1,18 @@
 package csv
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/readers/columns"
 	"github.com/pyfeed/pyfeed/readers/record"
 )
 
-const (
-	maxColumns = 1 << 20 // of a file
-	maxSlots   = 4096    // if each column is a slot: every instance in memory has that many
-)
+// maxSlots is the largest number of slots if each column is a slot: every instance in memory has that many.
+const maxSlots = 4096
 
 // column describes how one column of the file is read.
 type column struct {
@@ -33,7 +32,7 @@ type column struct {
 	inferred bool // the dtype was inferred from the first records
 }
 
-func (c *column) String() string { return label(c.name, c.number) }
+func (c *column) String() string { return columns.Label(c.name, c.number) }
 
 // output describes how a slot of an instance is made.
 type output struct {
@@ -50,15 +49,11 @@ type group struct {
 	single  bool // a column by itself, rather than a list of one column
 	dtype   string
 	dims    pyfeed.Dims
+	missing *columns.Value // of an empty field; nil: that of the options
 }
 
-// label names a column in an error.
-func label(name string, number int) string {
-	if name != "" {
-		return fmt.Sprintf("column %q", name)
-	}
-	return fmt.Sprintf("column %d", number)
-}
+// emptyField returns the value of an empty field of numbers; nil: an empty field is damage.
+func (g *group) emptyField(o *Options) *columns.Value { return cmp.Or(g.missing, o.Missing) }
 
 // table describes the columns of a file and the slots that are made of them.
 type table struct {
@@ -82,7 +77,7 @@ func (t *table) plan(c *record.Config, o *Options, look func() (sample, error)) 
 		return err
 	}
 	for name := range o.DTypes {
-		if _, err := t.index(name); err != nil {
+		if _, err := t.known().Index(name); err != nil {
 			return pyfeed.Errorf(pyfeed.Invalid, "%s: dtypes: %v", t.tag, err)
 		}
 	}
@@ -152,7 +147,7 @@ func (t *table) group(c *record.Config, o *Options) (groups []group, err error) 
 		return groups, nil
 	case t.byName(c):
 		for i, name := range c.Names {
-			at, err := t.index(name)
+			at, err := t.known().Index(name)
 			if err != nil {
 				return nil, pyfeed.SlotErrorf(pyfeed.Invalid, i, "%s: %v", t.tag, err)
 			}
@@ -171,8 +166,8 @@ func (t *table) group(c *record.Config, o *Options) (groups []group, err error) 
 			g.columns = append(g.columns, at)
 			at++
 		}
-		if at > maxColumns {
-			return nil, pyfeed.SlotErrorf(pyfeed.Invalid, i, "%s: expected at most %d columns, found slots of more elements", t.tag, maxColumns)
+		if at > columns.Max {
+			return nil, pyfeed.SlotErrorf(pyfeed.Invalid, i, "%s: expected at most %d columns, found slots of more elements", t.tag, columns.Max)
 		}
 		groups = append(groups, g)
 	}
@@ -211,8 +206,8 @@ func take(s pyfeed.Slot) (int, error) {
 		if d < 0 {
 			return 0, fmt.Errorf("dims: expected sizes without -1 for numbers, found %v; text is uint8 of dims [-1] with 1 LoD level", s.Dims)
 		}
-		if n *= min(d, maxColumns+1); n > maxColumns {
-			return 0, fmt.Errorf("dims: expected at most %d elements, found dims %v", maxColumns, s.Dims)
+		if n *= min(d, columns.Max+1); n > columns.Max {
+			return 0, fmt.Errorf("dims: expected at most %d elements, found dims %v", columns.Max, s.Dims)
 		}
 	}
 	return int(n), nil
@@ -226,71 +221,11 @@ func textual(s pyfeed.Slot) error {
 	return nil
 }
 
-// index returns the number of the column with that name or number.
-func (t *table) index(name string) (int, error) {
-	at := slices.Index(t.names, name)
-	if at >= 0 {
-		if slices.Contains(t.names[at+1:], name) {
-			return 0, fmt.Errorf("expected one column %q, found several: use its number", name)
-		}
-		return at, nil
-	}
-	if n, err := strconv.ParseUint(name, 10, 32); err == nil && int(n) < t.width {
-		return int(n), nil
-	}
-	return 0, fmt.Errorf("expected the name or number of a column, found %q; there are %s%s",
-		name, t.knownColumns(), record.Suggest(name, slices.Values(t.names)))
-}
-
-func (t *table) knownColumns() string {
-	if t.names == nil {
-		return fmt.Sprintf("%d, without names", t.width)
-	}
-	shown := t.names[:min(len(t.names), 20)]
-	s := fmt.Sprintf("%q", shown)
-	s = strings.ReplaceAll(s[1:len(s)-1], `" "`, `", "`)
-	if len(shown) < len(t.names) {
-		s += fmt.Sprintf(" and %d more", len(t.names)-len(shown))
-	}
-	return s
-}
-
 // choose returns the columns that the option columns gives for a slot.
-func (t *table) choose(o *Columns) (group, error) {
-	g := group{name: o.Name, single: o.Columns.Single, dtype: o.DType, dims: o.Dims}
-	if len(o.Columns.Items) == 0 {
-		return g, fmt.Errorf("expected at least 1 column, found none")
-	}
-	for _, item := range o.Columns.Items {
-		switch item := item.(type) {
-		case int:
-			if item < -t.width || item >= t.width {
-				return g, fmt.Errorf("expected the number of a column, %d to %d, found %d", -t.width, t.width-1, item)
-			}
-			g.columns = append(g.columns, (item+t.width)%t.width)
-		case string:
-			at, err := t.index(item)
-			if err == nil {
-				g.columns = append(g.columns, at)
-				continue
-			}
-			first, last, is := t.interval(item)
-			if !is {
-				return g, err
-			}
-			if last < first {
-				return g, fmt.Errorf("expected a first and a last column, found %q, where the last comes before the first", item)
-			}
-			g.single = false
-			for ; first <= last; first++ {
-				g.columns = append(g.columns, first)
-			}
-		default:
-			return g, fmt.Errorf("expected names or numbers of columns, found %v", item)
-		}
-		if len(g.columns) > maxColumns {
-			return g, fmt.Errorf("expected at most %d columns, found more", maxColumns)
-		}
+func (t *table) choose(o *columns.Column) (g group, err error) {
+	g = group{name: o.Name, dtype: o.DType, dims: o.Dims, missing: o.Default}
+	if g.columns, g.single, err = t.known().Choose(o.Columns); err != nil {
+		return g, err
 	}
 	if g.single && g.name == "" && t.names != nil {
 		g.name = t.names[g.columns[0]]
@@ -298,26 +233,8 @@ func (t *table) choose(o *Columns) (group, error) {
 	return g, nil
 }
 
-// interval parses "first:last", where names may contain colons too.
-func (t *table) interval(s string) (first, last int, is bool) {
-	for i := range len(s) {
-		if s[i] != ':' {
-			continue
-		}
-		first, last = 0, t.width-1
-		var before, behind error
-		if i > 0 {
-			first, before = t.index(s[:i])
-		}
-		if i < len(s)-1 {
-			last, behind = t.index(s[i+1:])
-		}
-		if before == nil && behind == nil {
-			return first, last, true
-		}
-	}
-	return 0, 0, false
-}
+// known returns the names of the columns.
+func (t *table) known() *columns.Names { return &columns.Names{All: t.names, Count: t.width} }
 
 // setColumn decides the dtype and dims of slot i, and reports whether its dtype was inferred from the sample.
 func (t *table) setColumn(i int, g group, given *pyfeed.Slot, o *Options, look func() (sample, error)) (slot pyfeed.Slot, inferred bool, err error) {
@@ -327,7 +244,7 @@ func (t *table) setColumn(i int, g group, given *pyfeed.Slot, o *Options, look f
 	requested := g.dtype
 	for _, at := range g.columns {
 		if d := t.requestedDType(o, at); d != "" && requested != "" && d != requested {
-			return invalid("dtypes: expected %s, as of the slot's other columns, found %s for %s", requested, d, t.columnLabel(at))
+			return invalid("dtypes: expected %s, as of the slot's other columns, found %s for %s", requested, d, t.known().Label(at))
 		} else if d != "" {
 			requested = d
 		}
@@ -365,6 +282,9 @@ func (t *table) setColumn(i int, g group, given *pyfeed.Slot, o *Options, look f
 		if len(g.columns) != 1 {
 			return invalid("expected 1 column of text, found %d", len(g.columns))
 		}
+		if g.missing != nil {
+			return invalid("default: expected none for text, found %q: an empty field is an empty text", *g.missing)
+		}
 		return record.BytesSlot, false, nil
 	}
 	if len(slot.Dims) > pyfeed.MaxRank {
@@ -389,7 +309,7 @@ func (t *table) setColumn(i int, g group, given *pyfeed.Slot, o *Options, look f
 		if d == pyfeed.Any { // text
 			if given != nil || len(g.columns) != 1 || !g.single || g.dims != nil {
 				return invalid("expected numbers, found %s in %s, line %d; %s",
-					text.field, t.columnLabel(text.column), text.line, t.dtypeHint(text.column, pyfeed.Any))
+					text.field, t.known().Label(text.column), text.line, t.dtypeHint(text.column, pyfeed.Any))
 			}
 			return record.BytesSlot, true, nil
 		}
@@ -422,13 +342,6 @@ func (t *table) requestedDType(o *Options, at int) string {
 	return o.DTypes[number]
 }
 
-func (t *table) columnLabel(at int) string {
-	if t.names != nil {
-		return label(t.names[at], at)
-	}
-	return label("", at)
-}
-
 // add decides the position of slot i in a row, and makes its columns fill it.
 func (t *table) add(i int, g group, slot pyfeed.Slot, o *Options) error {
 	out := output{dtype: slot.DType, dims: slot.Dims}
@@ -445,7 +358,7 @@ func (t *table) add(i int, g group, slot pyfeed.Slot, o *Options) error {
 	for _, at := range g.columns {
 		c := &t.columns[at]
 		if c.slot >= 0 {
-			return pyfeed.SlotErrorf(pyfeed.Invalid, i, "%s: columns: expected columns that no other slot has, found %s, which slot %d has", t.tag, t.columnLabel(at), c.slot)
+			return pyfeed.SlotErrorf(pyfeed.Invalid, i, "%s: columns: expected columns that no other slot has, found %s, which slot %d has", t.tag, t.known().Label(at), c.slot)
 		}
 		c.slot, c.kind, c.dtype, c.size, c.at = i, k, slot.DType, slot.DType.Size(), out.at
 		if k == text {
@@ -454,11 +367,11 @@ func (t *table) add(i int, g group, slot pyfeed.Slot, o *Options) error {
 		c.at = t.row
 		t.row += c.size
 		c.below, c.above = bounds(slot.DType)
-		if o.Missing != nil {
-			bits, f := parseNumber([]byte(*o.Missing), slot.DType, k)
+		if missing := g.emptyField(o); missing != nil {
+			bits, f := parseNumber([]byte(*missing), slot.DType, k)
 			c.missing, c.hasMissing = bits, f == none
 			if f != none {
-				c.unrepresentable = string(*o.Missing)
+				c.unrepresentable = string(*missing)
 			}
 		}
 	}

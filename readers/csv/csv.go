@@ -9,11 +9,10 @@
 package csv
 
 import (
-	"bytes"
-	"encoding/json"
 	"strings"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/readers/columns"
 	"github.com/pyfeed/pyfeed/readers/record"
 )
 
@@ -31,88 +30,16 @@ type Options struct {
 	// Columns selects the columns of each slot. Without it, slots with names of columns take those columns; other slots
 	// take the columns in order, as many as they have elements; without slots, each column is a slot. Columns, DTypes
 	// and Missing are only for reading.
-	Columns []Columns `json:"columns"`
+	Columns columns.List `json:"columns"`
 	// DTypes gives dtypes of columns, by name or number from 0, for which neither slots nor Columns give one. A dtype
 	// is that of a number, or "bytes" for text. Other dtypes are inferred from the first MiB: int64, or uint64 for
 	// integers beyond that; float64; bool for true and false; bytes for everything else.
 	DTypes map[string]string `json:"dtypes"`
 	// Missing is the value of an empty field of numbers, such as "nan" or 0. nil: an empty field is an error.
-	Missing *Value `json:"missing"`
+	Missing *columns.Value `json:"missing"`
 	// Compression is "none", "gzip", "zlib", "zstd" or "snappy". "": for writing, that of the file's suffix (.gz,
 	// .zlib, .zst, .sz); for reading, it is detected by the first bytes of the file.
 	Compression string `json:"compression"`
-}
-
-// Columns describes one slot.
-type Columns struct {
-	// Name of the slot. "": the name of the column, if there is one column.
-	Name string `json:"name"`
-	// Columns of the slot.
-	Columns Select `json:"columns"`
-	// DType is that of a number, or "bytes" for text. "": it is inferred from the first MiB.
-	DType string `json:"dtype"`
-	// Dims of an instance, with as many elements as there are columns. nil: no dimensions for one column by itself,
-	// else one dimension.
-	Dims pyfeed.Dims `json:"dims"`
-}
-
-// UnmarshalJSON fills Columns. Its errors name the option, and the properties if one is unknown.
-func (c *Columns) UnmarshalJSON(text []byte) error {
-	type plain Columns
-	if err := record.DecodeObject(text, (*plain)(c)); err != nil {
-		return pyfeed.Errorf(pyfeed.Invalid, "columns: %v", err)
-	}
-	return nil
-}
-
-// A Select selects columns. In JSON it is one of the following, or a list of them: a name; a number, from 0, or from -1
-// backwards; a range "first:last" of names or numbers, both included, where first and last default to the first and the
-// last column.
-type Select struct {
-	Items  []any // string or int
-	Single bool  // it was not a list
-}
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (s *Select) UnmarshalJSON(text []byte) error {
-	var list []json.RawMessage
-	if bytes.HasPrefix(bytes.TrimSpace(text), []byte("[")) {
-		if err := json.Unmarshal(text, &list); err != nil {
-			return err
-		}
-	} else {
-		list, s.Single = []json.RawMessage{text}, true
-	}
-	for _, item := range list {
-		var name string
-		var number int
-		if json.Unmarshal(item, &name) == nil && string(item) != "null" {
-			s.Items = append(s.Items, name)
-		} else if json.Unmarshal(item, &number) == nil && string(item) != "null" {
-			s.Items = append(s.Items, number)
-		} else {
-			return pyfeed.Errorf(pyfeed.Invalid, "expected names or numbers of columns, found %s", item)
-		}
-	}
-	return nil
-}
-
-// A Value is a number or its text.
-type Value string
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (v *Value) UnmarshalJSON(text []byte) error {
-	var s string
-	if json.Unmarshal(text, &s) == nil {
-		*v = Value(s)
-		return nil
-	}
-	var n json.Number
-	if json.Unmarshal(text, &n) == nil {
-		*v = Value(n)
-		return nil
-	}
-	return pyfeed.Errorf(pyfeed.Invalid, "missing: expected a number or its text, found %s", text)
 }
 
 func init() {

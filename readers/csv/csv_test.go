@@ -17,6 +17,7 @@ import (
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
+	"github.com/pyfeed/pyfeed/readers/columns"
 	"github.com/pyfeed/pyfeed/readers/formattest"
 	"github.com/pyfeed/pyfeed/readers/record"
 )
@@ -425,7 +426,7 @@ func TestRefused(t *testing.T) {
 			}
 		})
 	}
-	_, err := tested.Memory([]byte(strings.Repeat(",", maxColumns)+"\n1\n"), &record.Config{Pool: formattest.Pool(t)})
+	_, err := tested.Memory([]byte(strings.Repeat(",", columns.Max)+"\n1\n"), &record.Config{Pool: formattest.Pool(t)})
 	formattest.Expect(t, err, pyfeed.Corrupt, "expected at most 1048576 columns, found more")
 	for _, text := range []string{`{"columns": [{"columns": null}]}`, `{"columns": [{"columns": [1.5]}]}`, `{"columns": [{"columns": {}}]}`, `{"missing": [1]}`, `{"missing": true}`} {
 		if err := json.Unmarshal([]byte(text), new(Options)); err == nil {
@@ -726,7 +727,7 @@ func FuzzCSV(f *testing.F) {
 			c.Slots = []pyfeed.Slot{numberSlot(pyfeed.Int8), record.BytesSlot, numberSlot(pyfeed.Float32, 2)}
 		}
 		if mode&4 != 0 {
-			nan := Value("nan")
+			nan := columns.Value("nan")
 			o.Missing, o.Comment = &nan, "#"
 		}
 		if mode&8 != 0 {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
+	"github.com/pyfeed/pyfeed/readers/columns"
 	"github.com/pyfeed/pyfeed/readers/formattest"
 	"github.com/pyfeed/pyfeed/readers/record"
 )
@@ -280,7 +281,7 @@ func TestFastPathsAgree(t *testing.T) {
 		data := randomTable(rng, numbers, width, rng.IntN(2) == 0)
 		c := record.Config{Slots: slots, Options: &Options{Header: &no, Comment: "#"}}
 		if rng.IntN(2) == 0 {
-			seven := Value("7")
+			seven := columns.Value("7")
 			c.Options.(*Options).Missing = &seven
 		}
 		several := func() int { return rng.IntN(64) + 1 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
+	"github.com/pyfeed/pyfeed/readers/columns"
 	"github.com/pyfeed/pyfeed/readers/record"
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
@@ -230,8 +231,8 @@ func (r *records) peekFields() (fields [][]byte, n int, err error) {
 			if s == more {
 				break
 			}
-			if len(fields) == maxColumns {
-				return nil, 0, r.file.Corrupt(r.file.Offset(), r.record, "expected at most %d columns, found more", maxColumns)
+			if len(fields) == columns.Max {
+				return nil, 0, r.file.Corrupt(r.file.Offset(), r.record, "expected at most %d columns, found more", columns.Max)
 			}
 			content, err := r.unquote(nil, f.span(b))
 			if err != nil {

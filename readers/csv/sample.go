@@ -264,15 +264,15 @@ func (t *table) infer(g group, o *Options, look func() (sample, error)) (d pyfee
 	var all observed
 	for _, at := range g.columns {
 		one := s[at]
-		if empty := one[nothing]; empty != nil && o.Missing != nil {
+		if empty := one[nothing]; empty != nil && g.emptyField(o) != nil {
 			var missing observed
-			missing[formOf([]byte(*o.Missing))] = empty
+			missing[formOf([]byte(*g.emptyField(o)))] = empty
 			one = one.merge(&missing)
 		}
 		one[nothing] = nil
 		if one == (observed{}) {
 			return 0, nil, fmt.Errorf("expected a value in %s within the first MiB, to infer its dtype from, found empty fields; %s",
-				t.columnLabel(at), t.dtypeHint(at, pyfeed.Any))
+				t.known().Label(at), t.dtypeHint(at, pyfeed.Any))
 		}
 		all = all.merge(&one)
 	}
@@ -286,7 +286,7 @@ func (t *table) infer(g group, o *Options, look func() (sample, error)) (d pyfee
 	}
 	return 0, nil, &pyfeed.Error{Kind: pyfeed.Type, Slot: -1,
 		Text: fmt.Sprintf("line %d, %s: expected integers that int64 or uint64 holds, found %s%s; %s",
-			last.line, t.columnLabel(last.column), last.field, others, t.dtypeHint(last.column, pyfeed.Float64)),
+			last.line, t.known().Label(last.column), last.field, others, t.dtypeHint(last.column, pyfeed.Float64)),
 		At: &pyfeed.Location{Offset: last.offset, Record: last.record}}
 }
 
@@ -294,7 +294,7 @@ func (t *table) infer(g group, o *Options, look func() (sample, error)) (d pyfee
 func (t *table) dtypeHint(at int, d pyfeed.DType) string {
 	name, dtype := strconv.Itoa(at), "bytes"
 	if t.names != nil {
-		if same, err := t.index(t.names[at]); err == nil && same == at {
+		if same, err := t.known().Index(t.names[at]); err == nil && same == at {
 			name = strconv.Quote(t.names[at])
 		}
 	}

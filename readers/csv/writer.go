@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/readers/columns"
 	"github.com/pyfeed/pyfeed/readers/record"
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
@@ -70,8 +71,8 @@ func (w *writer) setSlots(slots []pyfeed.Slot) (err error) {
 		}
 		w.columns += n
 	}
-	if w.columns == 0 || w.columns > maxColumns {
-		return pyfeed.Errorf(pyfeed.Shape, "%s: expected instances of 1 to %d elements, a column each, found %d", w.tag, maxColumns, w.columns)
+	if w.columns == 0 || w.columns > columns.Max {
+		return pyfeed.Errorf(pyfeed.Shape, "%s: expected instances of 1 to %d elements, a column each, found %d", w.tag, columns.Max, w.columns)
 	}
 	if w.Spec, err = pyfeed.NewSpec(slots); err == nil {
 		w.slots = slots

@@ -63,13 +63,13 @@ type header struct {
 	size  int         // of an instance, in bytes
 }
 
-// readHeader parses the header and moves the position to the first instance.
 // headerSize is the size of the header, in bytes, of an array of so many dimensions.
 func headerSize(rank int) int { return 4 + 4*rank }
 
 // dataOffset is the offset of the first instance.
 func (h *header) dataOffset() int64 { return int64(headerSize(1 + len(h.dims))) }
 
+// readHeader parses the header and moves the position to the first instance.
 func readHeader(f *storage.File) (*header, error) {
 	b, err := f.Peek(4)
 	if len(b) < 4 {

@@ -62,7 +62,8 @@ var allowed = map[string][]string{
 	"cuda/driver": {},
 	"cuda":        {"cuda/driver", "pyfeed", "pyfeed/memory", "pyfeed/trace", "pyfeed/wait"},
 
-	"readers/csv":      format,
+	"readers/columns":  {"pyfeed", "readers/record"},
+	"readers/csv":      append([]string{"readers/columns"}, format...),
 	"readers/idx":      format,
 	"readers/npy":      format,
 	"readers/npz":      append([]string{"readers/npy"}, format...),

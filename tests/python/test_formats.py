@@ -501,7 +501,7 @@ def test_misspelt_columns_of_csv(tmp_path: Path) -> None:
         (
             {"columns": [{"columns": "x", "dtpye": "int8"}]},
             "InvalidArgument",
-            'columns: unknown field "dtpye"; there are name, columns, dtype, dims: did you mean "dtype"?',
+            'columns: unknown field "dtpye"; there are name, columns, dtype, dims, default: did you mean "dtype"?',
         ),
         ({"columns": [{"columns": "x", "dtype": "string"}]}, "DTypeError", "found 'string': did you mean \"bytes\"?"),
         ({"column_dtypes": {"x": "Text"}}, "DTypeError", "found 'Text': did you mean \"bytes\"?"),
@@ -542,6 +542,52 @@ def test_columns_of_csv(tmp_path: Path) -> None:
     same(found[0][0], np.array([-1, 1], "float32"))
     same(found[1][0], np.array([6, 4], "float32"))
     assert [word.bytes_list() for _, word in found] == [[b"x"], [b"y"]]
+
+
+COLUMNS: dict[str, tuple[Any, list[str], Any]] = {
+    "names": (["c", "a"], ["c", "a"], [[3.0, 1]]),
+    "numbers": ([-1, 0], ["c", "a"], [[3.0, 1]]),
+    "mapping": ({"x": "c", "y": 0}, ["x", "y"], [[3.0, 1]]),
+    "range": ({"x": "a:b", "c": {"dtype": "float32"}}, ["x", "c"], [[[1, -7], 3.0]]),
+    "list": ([{"columns": ["a", 1], "name": "x"}], ["x"], [[[1, -7]]]),
+}
+
+
+@pytest.mark.parametrize("form", COLUMNS)
+def test_columns_select_and_name_slots(tmp_path: Path, form: str) -> None:
+    columns, names, values = COLUMNS[form]
+    (tmp_path / "a.csv").write_text("a,b,c\n1,,3.0\n")
+    reader = open_csv(tmp_path / "a.csv", columns=columns, missing=-7)
+    assert reader.names == tuple(names)
+    assert [[slot.tolist() for slot in record] for record in reader] == values
+
+
+def test_a_default_of_one_column(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a,b\n,\n1,2\n")
+    columns: Any = {"a": {"default": 5}, "b": {"default": float("nan")}}
+    assert str(list(open_csv(tmp_path / "a.csv", columns=columns).batch(2).read())) == str(
+        [np.array([5, 1]), np.array([np.nan, 2.0])]
+    )
+    with pytest.raises(pyfeed.errors.InvalidArgument, match="default: expected none for text"):
+        open_csv(tmp_path / "a.csv", columns={"a": {"dtype": "bytes", "default": "x"}})
+
+
+@pytest.mark.parametrize(
+    ("columns", "error", "message"),
+    [
+        (3, "ArgumentTypeError", "columns: expected a sequence of names, numbers or dicts, or a mapping"),
+        ("a", "ArgumentTypeError", "columns: expected a sequence"),
+        ([2.5], "ArgumentTypeError", r"columns\[0\]: expected an integer, found 2.5"),
+        ({"x": [None]}, "ArgumentTypeError", r"columns\['x'\]: expected an integer, found None"),
+        ({1: "a"}, "ArgumentTypeError", "columns: expected a mapping whose keys are str"),
+        ({"x": 9}, "InvalidArgument", "columns: expected the number of a column, -2 to 1, found 9"),
+        (["a", "a"], "InvalidArgument", 'expected columns that no other slot has, found column "a"'),
+    ],
+)
+def test_columns_that_are_refused(tmp_path: Path, columns: Any, error: str, message: str) -> None:
+    (tmp_path / "a.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(getattr(pyfeed.errors, error), match=message):
+        open_csv(tmp_path / "a.csv", columns=columns)
 
 
 # ---- RecordIO ----
