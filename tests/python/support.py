@@ -41,6 +41,11 @@ _KINDS: dict[str, list[Any]] = {
 DTYPES = [f"{kind}{bits}" for kind, sizes in _KINDS.items() for bits in sizes]
 
 
+def needs_gil(reason: str) -> pytest.MarkDecorator:
+    """Skip a test in a Python that runs without a GIL."""
+    return pytest.mark.skipif(not getattr(sys, "_is_gil_enabled", lambda: True)(), reason=reason)
+
+
 def feed(
     capacity: int = 4, shapes: Sequence[Sequence[int]] = ((2,),), **options: Any
 ) -> tuple[Reader, PyArrayFeedQueue]:

@@ -26,6 +26,7 @@ from .support import (
     Background,
     DLPackArray,
     feed,
+    needs_gil,
     raises,
     tuple_of,
     value_of,
@@ -150,6 +151,7 @@ def test_an_array_whose_shape_is_set_while_the_push_waits() -> None:
         del junk
 
 
+@needs_gil("without one, NumPy frees the shape of an array while other threads read it")
 def test_shapes_that_are_set_all_the_time() -> None:
     _, queue = feed(4, [(-1,)])
     given = np.arange(40000.0)

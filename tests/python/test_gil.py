@@ -16,7 +16,7 @@ import pytest
 import pyfeed
 from pyfeed import Scope, py_array_reader
 
-from .support import Background, feed, tuple_of, wait_for_consumers, wait_for_producers
+from .support import Background, feed, needs_gil, tuple_of, wait_for_consumers, wait_for_producers
 
 LARGE = 64 << 20
 WINDOW = 0.1  # seconds of one measurement
@@ -144,6 +144,7 @@ def best_share_beside(counter: Counter, *calls: Callable[[], object], tries: int
     return best
 
 
+@needs_gil("the copy holds the GIL")
 def test_the_measure_notices_a_copy_under_the_gil(counter: Counter) -> None:
     to, copy = bytearray(LARGE), bytes(LARGE)
 

@@ -405,9 +405,9 @@ def test(system: str, wheel: Path) -> Result:
 
 
 def requirements() -> list[str]:
-    """Return what the tests need, apart from the wheel: the extras ``test`` and ``progress`` of pyproject.toml."""
+    """Return what the tests need beside the wheel: two extras of pyproject.toml, and its build backend."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    return [*extras["test"], *extras["progress"]]
+    return [*extras["test"], *extras["progress"], "setuptools"]
 
 
 def compiled_tests(root: Path, folder: Path, here: str) -> list[str]:
