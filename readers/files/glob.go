@@ -40,8 +40,8 @@ func ListFiles(ctx context.Context, names []string, format string) ([]string, er
 
 // list finds the files that names stand for. A name is a path, a pattern or a directory; "tag:" before it gives the
 // format, if neither the format argument nor the suffix does. A name that exists as a file is that file, even if it
-// looks like a pattern or has a tag. The files of a glob or of a directory are sorted; those of braces keep the order
-// of the braces. Files whose names begin with a dot are left out.
+// looks like a pattern or has a tag. The files of a glob or of a directory are sorted, unless a format knows the files of
+// the directory; those of braces keep the order of the braces. Files whose names begin with a dot are left out.
 func list(ctx context.Context, names []string, format string) ([]record.FileRef, error) {
 	if len(names) == 0 {
 		return nil, pyfeed.Errorf(pyfeed.Invalid, "filenames: expected at least 1, found 0")
@@ -61,6 +61,7 @@ func list(ctx context.Context, names []string, format string) ([]record.FileRef,
 			path, f = name, nil
 		}
 		f = cmp.Or(given, f)
+		l.format = f
 		found, err := l.expand(path)
 		if err != nil {
 			return nil, err
@@ -85,6 +86,7 @@ type lister struct {
 	knownPrefixes map[string]bool // whether a file or directory with the name's part before the first slash exists
 	count         int             // of names and directory entries seen
 	callBudget    timeBudget      // of a caller that does not wait
+	format        *record.Format  // that the caller gives; nil: that of the suffixes
 }
 
 // maxListing is the time after which a search returns ErrWouldBlock to a caller that does not wait. A caller that waits
@@ -157,6 +159,14 @@ func (l *lister) expand(path string) ([]string, error) {
 func (l *lister) existing(path string, info os.FileInfo) ([]string, error) {
 	if !info.IsDir() {
 		return []string{path}, nil
+	}
+	for _, f := range record.DirectoryFormats() {
+		if l.format != nil && f != l.format {
+			continue
+		}
+		if found, is, err := f.Directory(path); is || err != nil {
+			return found, err
+		}
 	}
 	found, err := l.filesIn(path, func(name string, kind os.FileMode) bool { return name[0] != '.' && kind.IsRegular() })
 	if err == nil && len(found) == 0 {

@@ -26,6 +26,9 @@ type Format struct {
 	Open func(path string, c *Config) (Records, error)
 	// Create creates a file for writing; nil if the format is read-only.
 	Create func(path string, c *Config) (Writer, error)
+	// Directory returns the files of a directory, in their order, if the format knows from other files there what they
+	// are. is: the directory is such a one. nil: all regular files of a directory are read, sorted by name.
+	Directory func(dir string) (files []string, is bool, err error)
 	// Defaults are values of options that mean the same as no value.
 	Defaults map[string]any
 	// Whole: Open reads the whole file, unless it is mapped.
@@ -239,6 +242,16 @@ func Tags() []string {
 	}
 	sort.Strings(tags)
 	return tags
+}
+
+// DirectoryFormats returns the formats that know directories, sorted by tag.
+func DirectoryFormats() (all []*Format) {
+	for _, tag := range Tags() {
+		if f, err := FormatByTag(tag); err == nil && f.Directory != nil {
+			all = append(all, f)
+		}
+	}
+	return all
 }
 
 // FormatDescription describes a format.
