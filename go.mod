@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	github.com/go-python/gopy v0.4.10
 	github.com/klauspost/compress v1.20.3
+	github.com/pierrec/lz4/v4 v4.1.29
 	github.com/sbinet/npyio v0.9.0
 	golang.org/x/sys v0.49.0
 	google.golang.org/protobuf v1.36.12

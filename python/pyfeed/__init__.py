@@ -33,6 +33,7 @@ from ._lod import LoDTensor
 from ._native import __version__
 from ._open import (
     list_files,
+    open_arrow,
     open_csv,
     open_files,
     open_idx,
@@ -122,6 +123,7 @@ __all__ = [
     "global_scope",
     "layers",
     "list_files",
+    "open_arrow",
     "open_csv",
     "open_files",
     "open_idx",

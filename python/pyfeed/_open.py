@@ -956,6 +956,76 @@ def open_csv(
     return _open_format(filenames, "csv", options, **reading)
 
 
+@validate(
+    filenames=check_paths,
+    columns=optional(check_columns),
+    default=optional(check_missing_value),
+    **SLOT_CHECKS,
+    **READER_CHECKS,
+)
+def open_arrow(
+    filenames: Path | Iterable[Path],
+    *,
+    columns: Columns | None = None,
+    default: float | str | None = None,
+    **reading: Unpack[ReadOptionsWithSlots],
+) -> Reader:
+    """Make a reader of Arrow files and streams (IPC, Feather version 2): each row is a record.
+
+    A folder that ``save_to_disk`` of Hugging Face's `datasets` has written is read in the order of its
+    ``state.json``.
+
+    Parameters
+    ----------
+    filenames : str, path or iterable of them
+        As for `open_files`, with any suffix.
+    columns : sequence or mapping, optional
+        The slots, in their order. Other columns are not read. An item is the name or number of a column, or a dict
+        (`Column`) with these properties:
+
+        - ``columns``: the columns that the slot takes. A name, a number from 0 (-1 is the last column), a range
+          such as ``"x0:x9"``, or a list of them. Several columns must be numbers of one dtype. The fields of a
+          struct are columns with names such as ``"point.x"``.
+        - ``dtype``: the dtype that the column must have, ``"bytes"`` for text. Numbers are not converted.
+        - ``dims``: the shape of the slot. Lists must then have as many elements.
+        - ``name``: the name of the slot.
+        - ``default``: the value of nulls, in place of `default`.
+
+        A mapping has the name of each slot, and what it takes: a name, a number, a list of them, or a dict. By
+        default, each column is a slot. With ``shapes``, the slots take the columns that have their ``names``,
+        or the columns in order.
+    default : float or str, optional
+        The value of nulls, such as 0 or ``"nan"``; the text of nulls in columns of text. A null list is empty. By
+        default, a null is damage.
+    **reading
+        The other keyword arguments of `open_files`.
+
+    Returns
+    -------
+    Reader
+
+    Raises
+    ------
+    FileError, CorruptRecordError, InvalidArgument
+        As for `open_files`. A null without a default is damage.
+    UnsupportedError
+        A column has a type that is not supported, such as a union, or its numbers are big-endian.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from pyfeed import open_arrow, open_writer
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with open_writer(f"{folder}/a.arrow", names=["x", "label"]) as writer:
+    ...         writer.write([np.float32([1, 2]), np.int64(7)])
+    ...         writer.write([np.float32([3, 4]), np.int64(8)])
+    ...     [(y.item(), x.tolist()) for y, x in open_arrow(f"{folder}/a.arrow", columns=["label", "x"])]
+    [(7, [1.0, 2.0]), (8, [3.0, 4.0])]
+    """
+    return _open_format(filenames, "arrow", {"columns": columns, "default": default}, **reading)
+
+
 @validate(filenames=check_paths, **SLOT_CHECKS, **READER_CHECKS)
 def open_idx(filenames: Path | Iterable[Path], **reading: Unpack[ReadOptionsWithSlots]) -> Reader:
     """Make a reader of IDX files, the format of the MNIST database. The tuples have one slot.

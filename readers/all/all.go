@@ -11,6 +11,7 @@
 package all
 
 import (
+	_ "github.com/pyfeed/pyfeed/readers/arrow"
 	_ "github.com/pyfeed/pyfeed/readers/csv"
 	_ "github.com/pyfeed/pyfeed/readers/idx"
 	_ "github.com/pyfeed/pyfeed/readers/npy"

@@ -37,6 +37,8 @@ var kindsOfFiles = []kindOfFile{
 	{"npy", oneNumber, "", false},
 	{"npz", oneNumber, "", true},
 	{"idx", `"slots": [{"dtype": "int32", "dims": []}]`, "", false},
+	{"arrow", oneNumber + `, "options": {"batch_records": 64}`, "", false},
+	{"arrows", oneNumber + `, "options": {"batch_records": 64}`, "", false},
 	{"csv", oneNumber, oneNumber, false},
 	{"tsv", oneNumber, oneNumber, false},
 	{"tfrecord", oneNumber, oneNumber + `, "options": {"features": [{"name": "x", "dtype": "int64"}]}`, true},

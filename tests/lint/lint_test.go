@@ -63,6 +63,7 @@ var allowed = map[string][]string{
 	"cuda":        {"cuda/driver", "pyfeed", "pyfeed/memory", "pyfeed/trace", "pyfeed/wait"},
 
 	"readers/columns":  {"pyfeed", "readers/record"},
+	"readers/arrow":    append([]string{"readers/columns"}, format...),
 	"readers/csv":      append([]string{"readers/columns"}, format...),
 	"readers/idx":      format,
 	"readers/npy":      format,
@@ -72,8 +73,8 @@ var allowed = map[string][]string{
 	"readers/tar":      append([]string{"readers/npy"}, format...),
 	"readers/tfrecord": format,
 	"readers/external": {"pyfeed", "pyfeed/trace", "pyfeed/wait", "readers/record"},
-	"readers/all": {"readers/csv", "readers/idx", "readers/npy", "readers/npz", "readers/raw", "readers/recordio", "readers/tar",
-		"readers/tfrecord"},
+	"readers/all": {"readers/arrow", "readers/csv", "readers/idx", "readers/npy", "readers/npz", "readers/raw", "readers/recordio",
+		"readers/tar", "readers/tfrecord"},
 	"readers/formattest": format,
 
 	"capi": {"cuda", "pyfeed", "pyfeed/memory", "program", "program/desc", "pyfeed/shared", "pyfeed/staging", "pyfeed/trace",

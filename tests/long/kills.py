@@ -263,7 +263,7 @@ def trainer(rng: random.Random, folder: Path) -> None:
 
 
 def writer(rng: random.Random, folder: Path) -> None:
-    suffix = rng.choice(["recordio", "npy", "npz", "tfrecord", "raw", "recordio.gz", "csv"])
+    suffix = rng.choice(["recordio", "npy", "npz", "tfrecord", "raw", "recordio.gz", "csv", "arrow"])
     path, rows = folder / f"a.{suffix}", rng.choice([1, 100, 5000])
     if suffix in ("npz", "tfrecord", "csv"):
         suffix, path = "recordio", folder / "a.recordio"  # these formats need names of columns

@@ -48,6 +48,8 @@ FEATURES = json.dumps([{"name": "x", "dtype": "float32", "shape": [3]}, {"name":
 COLUMNS = json.dumps([{"columns": "x_0:x_2", "dtype": "float32"}, {"columns": "y"}])
 FORMATS: dict[str, tuple[list[str], list[str]]] = {
     "npz": ([], []),
+    "arrow": (["--to-option", "compression=zstd", "--to-option", "batch_records=4"], []),
+    "arrows": ([], []),
     "recordio": (["--to-option", "compression=snappy"], []),
     "tfrecord": (["--names", "x,y"], ["--option", f"features={FEATURES}"]),
     "csv": (["--names", "x,y"], ["--option", f"columns={COLUMNS}"]),

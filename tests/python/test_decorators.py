@@ -361,6 +361,7 @@ FORMATS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # by suffix: the 
     "tfrecord": ({"names": ["x"]}, {"features": [{"name": "x", "dtype": "int32"}]}),
     "tar": ({"names": ["cls"]}, {}),
     "csv": ({}, {}),
+    "arrow": ({}, {}),
     "raw": ({"shapes": [()], "dtypes": ["int32"]}, {"shapes": [()], "dtypes": ["int32"]}),
     "idx": ({}, {}),
 }

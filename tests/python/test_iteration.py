@@ -611,6 +611,7 @@ FORMATS: dict[str, Callable[[Path], Reader]] = {
     "npy": lambda path: open_npy(path),
     "npz": lambda path: open_files(path),
     "idx": lambda path: open_files(path),
+    "arrow": lambda path: pyfeed.open_arrow(path),
     "raw": lambda path: pyfeed.open_raw(path, [(3,)], ["uint8"], header_bytes=2),
 }
 

@@ -49,6 +49,7 @@ ROOT_NAMES = [
     "staging",
     "typing",
     "unique_name",
+    "open_arrow",
     "open_csv",
     "open_files",
     "open_idx",

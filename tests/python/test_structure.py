@@ -352,6 +352,7 @@ def test_workers_push_dicts(method: str) -> None:
     [
         ("a.csv", {}),
         ("a.npz", {}),
+        ("a.arrow", {}),
         ("a.tar", {}),
         ("a.tfrecord", {"features": {"npy": "int64", "b.npy": {"dtype": "int64", "shape": [2]}}}),
     ],

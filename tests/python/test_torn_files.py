@@ -134,7 +134,9 @@ def row_of(format: str, i: int) -> Any:
     return np.int64(i) if format == "csv" else np.full(100, i, "int32")
 
 
-@pytest.mark.parametrize("format", ["npy", "npz", "tfrecord", "recordio", "tar", "raw", "csv", "idx"])
+@pytest.mark.parametrize(
+    "format", ["npy", "npz", "tfrecord", "recordio", "tar", "raw", "csv", "idx", "arrow", "arrows"]
+)
 @pytest.mark.parametrize("io", ["map", "read"])
 def test_a_file_written_to_while_it_is_read_is_an_error_at_its_end(tmp_path: Path, format: str, io: str) -> None:
     path = tmp_path / f"a.{format}"

@@ -1,0 +1,149 @@
+package arrow
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/pyfeed/pyfeed/pyfeed/memory"
+	"github.com/pyfeed/pyfeed/readers/columns"
+	"github.com/pyfeed/pyfeed/readers/formattest"
+	"github.com/pyfeed/pyfeed/readers/record"
+)
+
+var tested = formattest.Format{Suffix: ".arrow", Open: Open, Begin: open}
+
+// expected returns the rows of the files in testdata, which make.py has written there.
+func expected(t testing.TB) map[string][]string {
+	t.Helper()
+	var all map[string][]string
+	text, err := os.ReadFile("testdata/expected.json")
+	if err == nil {
+		err = json.Unmarshal(text, &all)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func read(t testing.TB, name string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// one is a default that all dtypes can represent.
+var one = columns.Value("1")
+
+// Files that other programs wrote have the values that those programs read.
+func TestFilesOfOtherPrograms(t *testing.T) {
+	for name, rows := range expected(t) {
+		if name == "dataset" {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			c := record.Config{}
+			if name == "nulls.arrow" {
+				c.Options = &Options{Default: &one}
+			}
+			for _, many := range []int{1, 2, 3, 100, 101} {
+				t.Run(fmt.Sprint(many), func(t *testing.T) {
+					tested.EachWay(t, read(t, name), c, func(t *testing.T, r record.Records, err error) {
+						if err != nil {
+							t.Fatal(err)
+						}
+						got, err := formattest.Lines(t, r, many)
+						if err != io.EOF {
+							t.Error(err)
+						}
+						formattest.ExpectTexts(t, got, rows...)
+					})
+				})
+			}
+		})
+	}
+}
+
+// Reading goes on exactly from each position, however the file is read.
+func TestSeeks(t *testing.T) {
+	for _, name := range []string{"numbers.arrow", "numbers.arrows", "texts.arrow", "word.arrow", "lists.arrow", "lists.arrows", "zstd.arrow",
+		"delta.arrow", "replaced.arrows"} {
+		t.Run(name, func(t *testing.T) {
+			if n := tested.Seeks(t, read(t, name), record.Config{}); n < 3 {
+				t.Errorf("expected at least 3 positions, found %d", n)
+			}
+		})
+	}
+	t.Run("damaged", func(t *testing.T) {
+		data := read(t, "numbers.arrows")
+		at := bytes.LastIndex(data, []byte{0xff, 0xff, 0xff, 0xff, 0x88}) // the last record batch
+		if at < 0 {
+			at = bytes.LastIndex(data[:len(data)-8], []byte{0xff, 0xff, 0xff, 0xff})
+		}
+		data[at+8] ^= 0x7f
+		tested.Seeks(t, data, record.Config{})
+	})
+}
+
+// Reading can be interrupted at any poll. The next call goes on.
+func TestInterrupted(t *testing.T) {
+	for _, name := range []string{"lists.arrows", "zstd.arrow", "delta.arrow", "replaced.arrows"} {
+		if n := tested.Interrupted(t, read(t, name), record.Config{}); n < 2 {
+			t.Errorf("%s: expected at least 2 polls, found %d", name, n)
+		}
+	}
+}
+
+// A folder of Hugging Face has the files of its state.json, in their order.
+func TestDataset(t *testing.T) {
+	files, is, err := datasetFiles("testdata/dataset")
+	if !is || err != nil {
+		t.Fatal(is, err)
+	}
+	formattest.ExpectTexts(t, files, "testdata/dataset/data-00000-of-00002.arrow", "testdata/dataset/data-00001-of-00002.arrow")
+	formattest.WithPool(t, func(pool *memory.Pool) {
+		var rows []string
+		for _, file := range files {
+			r, err := Open(file, &record.Config{Pool: pool})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := formattest.Lines(t, r, 3)
+			if err != io.EOF {
+				t.Error(err)
+			}
+			rows = append(rows, got...)
+			r.Close()
+		}
+		formattest.ExpectTexts(t, rows, expected(t)["dataset"]...)
+	})
+}
+
+func TestDatasetFolders(t *testing.T) {
+	for _, c := range []struct{ name, text, want string }{
+		{"dataset_dict.json", `{"splits": ["train", "test"]}`, "found that of several splits, train, test: give the folder of a split"},
+		{"state.json", `{"_data_files": [{"filename": "../a.arrow"}]}`, `expected the names of files in the folder, found "../a.arrow"`},
+		{"state.json", `{"_data_files": []}`, "expected at least 1 file, found none"},
+		{"state.json", `{"_data_files": [{"filename": "a.arrow"}], "_indices_data_files": [{"filename": "b.arrow"}]}`, "call flatten_indices()"},
+		{"state.json", `{`, "expected a JSON object"},
+		{"state.json", `{"x": 1}`, ""},
+	} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, c.name), []byte(c.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		files, is, err := datasetFiles(dir)
+		formattest.ExpectError(t, err, c.want)
+		if c.want == "" && is || len(files) > 0 {
+			t.Errorf("%s: found %v, %v", c.text, files, is)
+		}
+	}
+}
