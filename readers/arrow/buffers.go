@@ -112,8 +112,9 @@ func (b *batch) begin(s *schema) error {
 	return nil
 }
 
-// maxEmpty limits the number of elements without data, since a header of a few bytes can claim any number.
-const maxEmpty = 1 << 24
+// maxEmpty limits the number of elements without data, since a header of a few bytes can claim any number. Only tests
+// change it.
+var maxEmpty = 1 << 24
 
 // load returns the array of a field. After storage.ErrInterrupted, the next call goes on.
 func (b *batch) load(f *field, r *records) (*array, error) {

@@ -309,6 +309,8 @@ func (c *column) element() {
 		}
 	}
 	switch {
+	case f.kind == typeNull && (len(c.levels) > 0 || len(c.inner) > 0):
+		c.reason = "nulls in lists"
 	case c.text && len(c.inner) > 0:
 		c.reason = "byte strings in a fixed_size_list"
 	case lists+pick(c.text, 1, 0) > 2:

@@ -41,6 +41,7 @@ type index struct {
 	next         int64   // offset of the next message of a stream
 	rows         int64   // of all entries
 	ended        bool    // there are no more messages
+	finished     bool    // the stream has ended, but the file has not
 }
 
 // fault returns an error about bytes of the file.
@@ -266,6 +267,7 @@ func (r *records) nextMessage() (m message, b block, err error) {
 func (r *records) checkEnd(offset int64) error {
 	rest, err := r.at(offset, 1)
 	if err == nil && len(rest) > 0 {
+		r.index.finished = true
 		err = r.f.Corrupt(offset, -1, "expected the end of the file after the end of the stream, found more: only one stream is read")
 	}
 	return err
@@ -326,7 +328,7 @@ func (r *records) extend() error {
 			return torn
 		}
 		e.err, e.rows, e.resumes = damage, 0, true
-		if x.stream {
+		if x.ended = x.finished; x.stream && !x.ended {
 			if err := r.resume(b); err != nil {
 				return err
 			}
@@ -372,6 +374,9 @@ func (r *records) resume(b block) error {
 		m, _, err := r.nextMessage()
 		switch {
 		case err == nil && (m.kind == batchMessage || m.kind == dictionaryMessage):
+			return nil
+		case err == nil && m.kind == schemaMessage || r.index.finished: // of another stream, with other columns
+			r.index.ended = true
 			return nil
 		case err == storage.ErrInterrupted:
 			return err

@@ -192,7 +192,7 @@ func (r *records) loadOnce(e *entry) error {
 		if err == nil && r.batch.header.rows != e.rows { // the file was written to
 			err = pyfeed.Errorf(pyfeed.Corrupt, "expected %d rows, as before, found %d", e.rows, r.batch.header.rows)
 		}
-		if err == nil && r.empty && e.rows > maxEmpty {
+		if err == nil && r.empty && e.rows > int64(maxEmpty) {
 			err = pyfeed.Errorf(pyfeed.Corrupt, "expected at most %d rows without data, found %d", maxEmpty, e.rows)
 		}
 		if err != nil {
@@ -518,6 +518,9 @@ func (r *records) fillNumbers(out []*pyfeed.Tuple, slot int) (int, error) {
 			k += n
 			continue
 		}
+		if limit := r.maxCopied(); o.size > limit {
+			return k, tooLarge(o.columns[0], limit)
+		}
 		to, b, err := r.arena.Get(o.size)
 		if err != nil {
 			return k, err
@@ -618,6 +621,9 @@ func (r *records) fillLists(out []*pyfeed.Tuple, slot int) (int, error) {
 			data, readOnly = c.elements.data.data[at:at+n:at+n], true
 			b, _ = c.elements.data.hold(r.f, at, 0, 1)
 		} else {
+			if limit := r.maxCopied(); size > 0 && s.total() > limit/size {
+				return k, tooLarge(c, limit)
+			}
 			data, b, err = r.arena.Get(s.total() * size)
 			into := data
 			for _, in := range s.intervals {
@@ -656,17 +662,28 @@ func (r *records) fillLists(out []*pyfeed.Tuple, slot int) (int, error) {
 	return len(out), nil
 }
 
+// maxCopied limits the bytes that are copied for a slot of a row. Many indices or views may refer to the same bytes, so a
+// small file could need any amount of memory.
+func (r *records) maxCopied() int { return 64<<20 + 64*len(r.batch.body) }
+
+func tooLarge(c *reading, limit int) error {
+	return pyfeed.Errorf(pyfeed.TooLarge, "%v: expected at most %d bytes in a row, 64 times those of its batch, found more", c.column, limit)
+}
+
 // joinBytes returns the byte strings of a row after one another, and adds the level of their offsets.
 func (r *records) joinBytes(c *reading, s *scratch) ([]byte, *memory.Buffer, error) {
 	offsets := s.level()
 	total := 0
+	limit := r.maxCopied()
 	for _, in := range s.intervals {
 		for i := in.first; i < in.end; i++ {
 			data, _, _, err := c.bytes(i)
 			if err != nil {
 				return nil, nil, err
 			}
-			total += len(data)
+			if total += len(data); total > limit {
+				return nil, nil, tooLarge(c, limit)
+			}
 			*offsets = append(*offsets, int64(total))
 		}
 	}

@@ -258,6 +258,30 @@ def write_dictionaries():
     write("replaced.arrows", [first, grown, other, first], formats, delta)
 
 
+def write_refused():
+    n = pa.array([1, 2], pa.int32())
+    words = pa.array(["a", "b"])
+    deep = pa.array([[[[1]]], []], pa.list_(pa.list_(pa.list_(pa.int8()))))
+    columns = {
+        "first": n,
+        "dense": pa.UnionArray.from_dense(pa.array([0, 1], pa.int8()), pa.array([0, 0], pa.int32()), [n, words]),
+        "sparse": pa.UnionArray.from_sparse(pa.array([0, 1], pa.int8()), [n, words]),
+        "runs": pa.RunEndEncodedArray.from_arrays(pa.array([1, 2], pa.int32()), n),
+        "interval": pa.array([(1, 2, 3), (4, 5, 6)], pa.month_day_nano_interval()),
+        "deep": deep,
+        "deep_words": pa.array([[["a"]], []]),
+        "list_view": pa.array([[1], [2]], pa.list_view(pa.int8())),
+        "fixed_words": pa.array([["a"], ["b"]], pa.list_(pa.string(), 1)),
+        "fixed_lists": pa.array([[[1]], [[2]]], pa.list_(pa.list_(pa.int8()), 1)),
+        "null_lists": pa.array([[None], []], pa.list_(pa.null())),
+        "dictionary": pa.DictionaryArray.from_arrays(pa.array([0, 0], pa.int8()), pa.array([[1]])),
+        "views": pa.array(["a view of more than twelve bytes", "b"], pa.string_view()),
+        "last": n,
+    }
+    write("refused.arrow", [batch(**columns)], [str] * len(columns))
+    del EXPECTED["refused.arrow"]
+
+
 def write_hugging_face():
     folder = HERE / "dataset"
     shutil.rmtree(folder, ignore_errors=True)
@@ -304,5 +328,6 @@ if __name__ == "__main__":
     write_lists()
     write_nulls()
     write_dictionaries()
+    write_refused()
     write_hugging_face()
     (HERE / "expected.json").write_text(json.dumps(EXPECTED, indent=1, ensure_ascii=False) + "\n")
