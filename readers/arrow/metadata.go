@@ -144,16 +144,18 @@ func parseFooter(data []byte) (*footer, error) {
 	if b.bad {
 		return nil, errMetadata
 	}
-	if version := root.short(0, 0); version < version4 || version > version5 {
+	version := root.short(0, 0)
+	if version > version5 {
 		return nil, pyfeed.Errorf(pyfeed.Unsupported, "expected metadata of version 4 or 5, found version %d", version+1)
 	}
+	version = max(version, version4) // some footers have none; the messages have
 	described, is := root.sub(1)
 	if !is {
 		return nil, errMetadata
 	}
 	f := new(footer)
 	var err error
-	if f.schema, err = parseSchema(described, root.short(0, 0)); err != nil {
+	if f.schema, err = parseSchema(described, version); err != nil {
 		return nil, err
 	}
 	for field, to := range map[int]*[]block{2: &f.dictionaries, 3: &f.batches} {
