@@ -8,6 +8,7 @@ import (
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/readers/columns"
+	"github.com/pyfeed/pyfeed/readers/number"
 	"github.com/pyfeed/pyfeed/readers/record"
 )
 
@@ -16,7 +17,7 @@ const maxSlots = 4096
 
 // column describes how one column of the file is read.
 type column struct {
-	kind         kind
+	kind         number.Kind
 	dtype        pyfeed.DType
 	size         int    // of an element, in bytes
 	at           int    // offset of the element in a row; of text: its number among the text slots
@@ -318,7 +319,7 @@ func (t *table) setColumn(i int, g group, given *pyfeed.Slot, o *Options, look f
 	if d == pyfeed.Any {
 		d = pyfeed.Float64
 	}
-	if _, ok := kindOf(d); !ok {
+	if _, ok := number.KindOf(d); !ok {
 		return invalid("dtype: expected real numbers, bool or bytes, found %v", d)
 	}
 	slot.DType = d
@@ -345,12 +346,12 @@ func (t *table) requestedDType(o *Options, at int) string {
 // add decides the position of slot i in a row, and makes its columns fill it.
 func (t *table) add(i int, g group, slot pyfeed.Slot, o *Options) error {
 	out := output{dtype: slot.DType, dims: slot.Dims}
-	k := text
+	k := number.Text
 	if slot.LoDLevels > 0 {
 		out.text, out.at = true, len(t.textSlots)
 		t.textSlots = append(t.textSlots, i)
 	} else {
-		k, _ = kindOf(slot.DType)
+		k, _ = number.KindOf(slot.DType)
 		t.numbers++
 		t.row = (t.row + 7) &^ 7 // the widest element
 		out.at = t.row
@@ -361,16 +362,16 @@ func (t *table) add(i int, g group, slot pyfeed.Slot, o *Options) error {
 			return pyfeed.SlotErrorf(pyfeed.Invalid, i, "%s: columns: expected columns that no other slot has, found %s, which slot %d has", t.tag, t.known().Label(at), c.slot)
 		}
 		c.slot, c.kind, c.dtype, c.size, c.at = i, k, slot.DType, slot.DType.Size(), out.at
-		if k == text {
+		if k == number.Text {
 			continue
 		}
 		c.at = t.row
 		t.row += c.size
-		c.below, c.above = bounds(slot.DType)
+		c.below, c.above = number.Bounds(slot.DType)
 		if missing := g.emptyField(o); missing != nil {
-			bits, f := parseNumber([]byte(*missing), slot.DType, k)
-			c.missing, c.hasMissing = bits, f == none
-			if f != none {
+			bits, f := number.Parse([]byte(*missing), slot.DType, k)
+			c.missing, c.hasMissing = bits, f == number.OK
+			if f != number.OK {
 				c.unrepresentable = string(*missing)
 			}
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
 	"github.com/pyfeed/pyfeed/readers/columns"
 	"github.com/pyfeed/pyfeed/readers/formattest"
+	"github.com/pyfeed/pyfeed/readers/number"
 	"github.com/pyfeed/pyfeed/readers/record"
 )
 
@@ -37,7 +38,7 @@ var tested = formattest.Format{Suffix: ".csv", Open: Open, Begin: commas.records
 func numbers(s *pyfeed.LoDTensor) string {
 	var all []byte
 	for data := s.Data; len(data) > 0; data = data[s.DType.Size():] {
-		all = append(appendNumber(all, data, s.DType), ' ')
+		all = append(number.Append(all, data, s.DType), ' ')
 	}
 	return string(all)
 }

@@ -2,10 +2,9 @@ package csv
 
 import (
 	"encoding/binary"
-	"math"
-	"math/bits"
 	"unsafe"
 
+	"github.com/pyfeed/pyfeed/readers/number"
 	"github.com/pyfeed/pyfeed/readers/record"
 )
 
@@ -53,11 +52,11 @@ func (r *run) plain(b []byte, p, i int, line []byte, delimiter byte) (behind, ne
 	}
 	k := 0
 	switch r.kind {
-	case float64s:
+	case number.Float64:
 		k, p = plainFloats(b, p, elements[float64](line, at, n), delimiter, last)
-	case float32s:
+	case number.Float32:
 		k, p = plainFloats(b, p, elements[float32](line, at, n), delimiter, last)
-	case integer:
+	case number.Integer:
 		k, p = r.plainIntegers(b, p, line[at:], n, delimiter, last)
 	}
 	return i + k, p
@@ -93,8 +92,8 @@ func plainFloats[F float32 | float64](b []byte, p int, out []F, delimiter, last 
 			first = q
 			for n := 8; n == 8 && q <= plainMask-8; { // a longer number has too many digits
 				var v uint64
-				v, n = leading(binary.LittleEndian.Uint64(w[q&plainMask:]))
-				m = m*powers[n&15] + v
+				v, n = number.Leading(binary.LittleEndian.Uint64(w[q&plainMask:]))
+				m = m*number.Powers[n&15] + v
 				q += n
 			}
 			fraction = q - first
@@ -109,7 +108,7 @@ func plainFloats[F float32 | float64](b []byte, p int, out []F, delimiter, last 
 		}
 		if w[q&plainMask] != want {
 			if w[q&plainMask]|0x20 == 'e' {
-				x, n := exponent(binary.LittleEndian.Uint64(w[q&plainMask:]))
+				x, n := number.Exponent(binary.LittleEndian.Uint64(w[q&plainMask:]))
 				fraction -= x
 				q += n
 			}
@@ -125,16 +124,16 @@ func plainFloats[F float32 | float64](b []byte, p int, out []F, delimiter, last 
 			// One multiplication or division of float64s: see exact.
 			exact := float64(int64(m))
 			if fraction >= 0 {
-				exact /= tens[fraction]
+				exact /= number.Tens[fraction]
 			} else {
-				exact *= tens[-fraction]
+				exact *= number.Tens[-fraction]
 			}
-			if unsafe.Sizeof(f) == 4 && halfway(exact) {
+			if unsafe.Sizeof(f) == 4 && number.Halfway(exact) {
 				return k, p
 			}
 			f = F(exact)
-		} else if fraction >= 0 && fraction < len(powers) {
-			f = quotient[F](m, fraction)
+		} else if fraction >= 0 && fraction < len(number.Powers) {
+			f = number.Quotient[F](m, fraction)
 		} else {
 			return k, p
 		}
@@ -159,10 +158,10 @@ func (r *run) plainIntegers(b []byte, p int, out []byte, n int, delimiter, last 
 		if w[0] == '-' {
 			q, limit = 1, below
 		}
-		v, digits := leading(binary.LittleEndian.Uint64(w[q&plainMask:]))
+		v, digits := number.Leading(binary.LittleEndian.Uint64(w[q&plainMask:]))
 		if digits == 8 {
-			more, n := leading(binary.LittleEndian.Uint64(w[(q+8)&plainMask:]))
-			v = v*powers[n] + more
+			more, n := number.Leading(binary.LittleEndian.Uint64(w[(q+8)&plainMask:]))
+			v = v*number.Powers[n] + more
 			digits += n
 		}
 		q += digits
@@ -184,60 +183,3 @@ func (r *run) plainIntegers(b []byte, p int, out []byte, n int, delimiter, last 
 	}
 	return n, p
 }
-
-// leading returns how many ASCII digits w begins with, the first in the low byte, 8 at most, and their value. It adds
-// up neighbours in three steps: single digits, pairs, and groups of four.
-func leading(w uint64) (v uint64, n int) {
-	const highs = 0x8080808080808080
-	w ^= '0' * (highs >> 7)
-	n = 8
-	// The lowest byte that is not a digit has its high bit set; bytes above it may have it set by a carry.
-	if others := (w + 0x7676767676767676 | w) & highs; others != 0 {
-		n = bits.TrailingZeros64(others)
-		w = w << 8 << (^n & 56) // shifts zeros in before the digits
-		n >>= 3
-	}
-	w = w*10 + w>>8
-	return ((w&0x000000ff000000ff)*(100+1000000<<32) + (w>>16&0x000000ff000000ff)*(1+10000<<32)) >> 32, n
-}
-
-// exponent parses an e, an optional sign, and one to three digits. n is its length; 0: it has another form.
-func exponent(w uint64) (x, n int) {
-	n = 1
-	sign := byte(w >> 8)
-	if sign == '-' || sign == '+' {
-		n++
-	}
-	v, digits := leading(w >> (8 * n) & (1<<24 - 1))
-	if digits == 0 {
-		return 0, 0
-	}
-	if x = int(v); sign == '-' {
-		x = -x
-	}
-	return x, n + digits
-}
-
-// quotient returns the number nearest to m / 10^k.
-func quotient[F float32 | float64](m uint64, k int) F {
-	if m == 0 {
-		return 0
-	}
-	// Shift both until they begin with a one, and the dividend by 63 or 64 more bits: then the quotient begins with a
-	// one too.
-	d := powers[k]
-	a, z := bits.LeadingZeros64(m), bits.LeadingZeros64(d)
-	high, low, e := m<<a, uint64(0), z-a-64
-	d <<= z
-	if high >= d {
-		high, low, e = high>>1, high<<63, e+1
-	}
-	q, rest := bits.Div64(high, low, d)
-	if rest != 0 { // so that it does not look like the middle between two numbers
-		q |= 1
-	}
-	return F(float64(F(q)) * math.Float64frombits(uint64(1023+e)<<52))
-}
-
-// Powers of ten that a uint64 holds.
-var powers = [...]uint64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"math/big"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
@@ -19,6 +18,7 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
 	"github.com/pyfeed/pyfeed/readers/columns"
 	"github.com/pyfeed/pyfeed/readers/formattest"
+	"github.com/pyfeed/pyfeed/readers/number"
 	"github.com/pyfeed/pyfeed/readers/record"
 )
 
@@ -26,7 +26,7 @@ var padding = strings.Repeat("7", plainReach)
 
 func TestPlainFloatsRoundAsStrconv(t *testing.T) {
 	plain := 0
-	all := hardNumbers(60000)
+	all := formattest.HardNumbers(60000)
 	for _, s := range all {
 		var double [1]float64
 		k, next := plainFloats([]byte(s+","+padding), 0, double[:], ',', ',')
@@ -44,46 +44,6 @@ func TestPlainFloatsRoundAsStrconv(t *testing.T) {
 	}
 	if plain < len(all)/3 {
 		t.Errorf("expected a third of the numbers to be plain at least, found %d of %d", plain, len(all))
-	}
-}
-
-func TestQuotientRoundsAsStrconv(t *testing.T) {
-	rng := rand.New(rand.NewPCG(7, 8))
-	check := func(m uint64, k int) {
-		s := fmt.Sprintf("%de-%d", m, k)
-		if want, _ := strconv.ParseFloat(s, 64); quotient[float64](m, k) != want {
-			t.Fatalf("%s: expected %v, found %v", s, want, quotient[float64](m, k))
-		}
-		if want, _ := strconv.ParseFloat(s, 32); quotient[float32](m, k) != float32(want) {
-			t.Fatalf("%s: expected the float32 %v, found %v", s, want, quotient[float32](m, k))
-		}
-	}
-	random := 20_000
-	if testing.Short() {
-		random = 2_000
-	}
-	for k := range powers {
-		for _, m := range []uint64{0, 1, 9, 1<<53 - 1, 1 << 53, 1<<53 + 1, 1 << 63, 1<<63 + 1, 1<<63 + 1<<10, math.MaxUint64, powers[k], powers[k] - 1, powers[k] + 1} {
-			check(m, k)
-		}
-		for range random {
-			check(rng.Uint64()>>rng.IntN(64), k)
-		}
-		// The middle of two floats and its neighbours: odd numbers times a power of five, divided by a power of ten.
-		for _, width := range []int{24, 53} {
-			five := new(big.Int).Exp(big.NewInt(5), big.NewInt(int64(k)), nil)
-			for range 1000 {
-				middle := new(big.Int).SetUint64(rng.Uint64()>>(64-width)<<1 | 1<<width | 1)
-				if middle.Mul(middle, five); middle.BitLen() > 64 {
-					break
-				}
-				m := middle.Uint64()
-				for _, n := range []uint64{m - 1, m, m + 1} {
-					check(n, k)
-					check(n<<(64-middle.BitLen()), k)
-				}
-			}
-		}
 	}
 }
 
@@ -109,7 +69,7 @@ func TestPlainFields(t *testing.T) {
 		"0": true, "-0": true, "7": true, "12345678": true, "-128": true, "123456789012345": true, "1234567890123456": false, "000000000000001": true,
 		"": false, "-": false, "+1": false, "1.": false, "1e5": false, "--1": false, "1-": false, "1\r": false, "1\xb1": false, "12345678\xb1": false,
 	} {
-		r := runs([]column{{kind: integer, dtype: pyfeed.Int64, size: 8, below: 1 << 63, above: 1<<63 - 1}})[0]
+		r := runs([]column{{kind: number.Integer, dtype: pyfeed.Int64, size: 8, below: 1 << 63, above: 1<<63 - 1}})[0]
 		var out [8]byte
 		k, next := r.plainIntegers([]byte(s+","+padding), 0, out[:], 1, ',', ',')
 		v, err := strconv.ParseInt(s, 10, 64)
@@ -145,7 +105,7 @@ func notPlain(r record.Records) {
 	for i := range r.(*records).runs {
 		run := &r.(*records).runs[i]
 		c := *run.column
-		c.kind = skipped
+		c.kind = number.None
 		run.column = &c
 	}
 }
@@ -261,7 +221,7 @@ func randomTable(rng *rand.Rand, numbers []string, width int, crlf bool) []byte 
 // Plain fields and ReadBlock give the same results as parsing without them, errors included.
 func TestFastPathsAgree(t *testing.T) {
 	rng := rand.New(rand.NewPCG(21, 22))
-	numbers := hardNumbers(5000)
+	numbers := formattest.HardNumbers(5000)
 	dtypes := append(everyDType(), slices.Repeat([]pyfeed.Slot{numberSlot(pyfeed.Float32), numberSlot(pyfeed.Float64)}, 4)...)
 	asRows, tables := 0, 150
 	if testing.Short() {

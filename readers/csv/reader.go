@@ -11,6 +11,7 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
 	"github.com/pyfeed/pyfeed/readers/columns"
+	"github.com/pyfeed/pyfeed/readers/number"
 	"github.com/pyfeed/pyfeed/readers/record"
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
@@ -436,8 +437,8 @@ func (r *records) parseGeneral(b []byte, p, i int, end bool) (next int, s status
 	c, line, last := &r.columns[i], r.rowBytes, len(r.columns)-1
 	q := p
 	switch c.kind {
-	case integer:
-		v, negative, at := scanInteger(b, p)
+	case number.Integer:
+		v, negative, at := number.ScanInteger(b, p)
 		switch {
 		case !negative && v <= c.above:
 			record.PutElement(line[c.at:], c.size, v)
@@ -446,17 +447,17 @@ func (r *records) parseGeneral(b []byte, p, i int, end bool) (next int, s status
 			record.PutElement(line[c.at:], c.size, -v)
 			q = at
 		}
-	case float64s:
-		v, at := scanFloat64(b, p)
+	case number.Float64:
+		v, at := number.ScanFloat64(b, p)
 		binary.NativeEndian.PutUint64(line[c.at:], math.Float64bits(v))
 		q = at
-	case float32s:
-		v, at := scanFloat32(b, p)
+	case number.Float32:
+		v, at := number.ScanFloat32(b, p)
 		binary.NativeEndian.PutUint32(line[c.at:], math.Float32bits(v))
 		q = at
-	case halves:
-		if v, at := scanFloat64(b, p); at > p {
-			if h, ok := halve(v, c.dtype); ok {
+	case number.Half:
+		if v, at := number.ScanFloat64(b, p); at > p {
+			if h, ok := number.Halve(v, c.dtype); ok {
 				binary.NativeEndian.PutUint16(line[c.at:], h)
 				q = at
 			}
@@ -487,8 +488,8 @@ func (r *records) parseField(b []byte, p, i int, end bool) (next int, s status) 
 		return 0, s
 	}
 	switch c.kind {
-	case skipped:
-	case text:
+	case number.None:
+	case number.Text:
 		r.spans[c.at] = f.span(b)
 	default:
 		content := f.span(b)
@@ -498,17 +499,17 @@ func (r *records) parseField(b []byte, p, i int, end bool) (next int, s status) 
 				r.fault = err
 				return 0, invalid
 			}
-			return 0, r.badNumber(p, c, noNumber, unquoted, quoteField(unquoted))
+			return 0, r.badNumber(p, c, number.NotNumber, unquoted, quoteField(unquoted))
 		}
-		bits, flaw := c.missing, none
-		if len(content.data) == 0 || len(trim(content.data)) == 0 {
+		bits, flaw := c.missing, number.OK
+		if len(content.data) == 0 || len(number.Trim(content.data)) == 0 {
 			if c.unrepresentable != "" {
-				return 0, r.badNumber(p, c, noNumber, []byte(c.unrepresentable), "an empty field, which stands for "+strconv.Quote(c.unrepresentable))
+				return 0, r.badNumber(p, c, number.NotNumber, []byte(c.unrepresentable), "an empty field, which stands for "+strconv.Quote(c.unrepresentable))
 			}
 			if !c.hasMissing {
-				return 0, r.setFault(p, "%v: expected %s, found an empty field: the option missing gives the value of empty fields", c, expectedNumber(c.dtype, noNumber))
+				return 0, r.setFault(p, "%v: expected %s, found an empty field: the option missing gives the value of empty fields", c, number.Expected(c.dtype, number.NotNumber))
 			}
-		} else if bits, flaw = parseNumber(content.data, c.dtype, c.kind); flaw != none {
+		} else if bits, flaw = number.Parse(content.data, c.dtype, c.kind); flaw != number.OK {
 			return 0, r.badNumber(p, c, flaw, content.data, quoteField(content.data))
 		}
 		record.PutElement(r.rowBytes[c.at:], c.size, bits)
@@ -531,8 +532,8 @@ func (r *records) setFault(at int, format string, args ...any) status {
 // badNumber sets fault to an error about a field of a column of numbers, whose content does not fit. quoted is the
 // field as the error shows it. The error is damage, with one exception: if the dtype was inferred and another dtype
 // fits the field, the record is valid, and skipping it would lose data.
-func (r *records) badNumber(at int, c *column, f numberFault, content []byte, quoted string) status {
-	s := r.setFault(at, "%v: expected %s, found %s", c, expectedNumber(c.dtype, f), quoted)
+func (r *records) badNumber(at int, c *column, f number.Fault, content []byte, quoted string) status {
+	s := r.setFault(at, "%v: expected %s, found %s", c, number.Expected(c.dtype, f), quoted)
 	is := formOf(content)
 	fits := is.dtype()
 	if !c.inferred || fits == c.dtype {

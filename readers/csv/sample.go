@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/readers/number"
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
@@ -29,25 +30,25 @@ const (
 )
 
 func formOf(field []byte) form {
-	field = trim(field)
+	field = number.Trim(field)
 	if len(field) == 0 {
 		return nothing
 	}
-	switch v, f := parseInteger(field, pyfeed.Int64); {
-	case f == none && int64(v) < 0:
+	switch v, f := number.ParseInteger(field, pyfeed.Int64); {
+	case f == number.OK && int64(v) < 0:
 		return negative
-	case f == none:
+	case f == number.OK:
 		return small
-	case f == outOfRange:
-		if _, f = parseInteger(field, pyfeed.Uint64); f == none {
+	case f == number.OutOfRange:
+		if _, f = number.ParseInteger(field, pyfeed.Uint64); f == number.OK {
 			return large
 		}
 		return tooLarge
 	}
-	if _, f := parseFloat(field, 64); f != noNumber {
+	if _, f := number.ParseFloat(field, 64); f != number.NotNumber {
 		return fraction
 	}
-	if _, f := parseBool(field); f == none {
+	if _, f := number.ParseBool(field); f == number.OK {
 		return truth
 	}
 	return words
@@ -239,7 +240,7 @@ func (s *observed) newForm(field *span) form {
 func (s *observed) plain(b []byte) bool {
 	switch {
 	case s[fraction] != nil:
-		_, end := scanDecimal(b, 0)
+		_, end := number.ScanDecimal(b, 0)
 		return end > 0 && end == len(b)
 	case s[small] != nil && len(b) <= 18:
 		for _, c := range b {

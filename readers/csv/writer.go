@@ -3,14 +3,13 @@ package csv
 import (
 	"bytes"
 	"cmp"
-	"encoding/binary"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/readers/columns"
+	"github.com/pyfeed/pyfeed/readers/number"
 	"github.com/pyfeed/pyfeed/readers/record"
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
@@ -66,7 +65,7 @@ func (w *writer) setSlots(slots []pyfeed.Slot) (err error) {
 		if err != nil {
 			return pyfeed.SlotErrorf(pyfeed.Shape, i, "%s: %v", w.tag, err)
 		}
-		if _, ok := kindOf(s.DType); !ok {
+		if _, ok := number.KindOf(s.DType); !ok {
 			return pyfeed.SlotErrorf(pyfeed.Type, i, "%s: dtype: expected real numbers, bool, or text, found %v", w.tag, s.DType)
 		}
 		w.columns += n
@@ -144,7 +143,7 @@ func (w *writer) slot(i int, s *pyfeed.LoDTensor) error {
 	}
 	step := s.DType.Size()
 	for data := s.Data; len(data) > 0; data = data[step:] {
-		w.line = append(appendNumber(w.line, data, s.DType), w.delimiter)
+		w.line = append(number.Append(w.line, data, s.DType), w.delimiter)
 	}
 	return nil
 }
@@ -155,7 +154,7 @@ func (w *writer) text(slot int, data []byte) error {
 	plain := bytes.IndexByte(data, w.delimiter) < 0 && bytes.IndexByte(data, '\n') < 0 && bytes.IndexByte(data, '\r') < 0 &&
 		(w.quote == 0 || bytes.IndexByte(data, w.quote) < 0)
 	if first {
-		blank := len(trim(data)) == 0 && w.columns == 1 // some readers skip such a line even if it contains blanks
+		blank := len(number.Trim(data)) == 0 && w.columns == 1 // some readers skip such a line even if it contains blanks
 		comment := len(data) > 0 && w.comment != 0 && data[0] == w.comment
 		plain = plain && !blank && !comment && (w.Sink.Offset() > 0 || !signature(data))
 	}
@@ -188,50 +187,4 @@ func signature(data []byte) bool {
 		}
 	}
 	return false
-}
-
-// appendNumber writes the fewest digits that are read as the same number. Floats always have a point or an exponent, so
-// that readers distinguish them from integers.
-func appendNumber(to, data []byte, d pyfeed.DType) []byte {
-	order := binary.NativeEndian
-	v, whole := record.Integer(d, data)
-	switch {
-	case d == pyfeed.Bool:
-		return strconv.AppendBool(to, v != 0)
-	case d == pyfeed.Uint64:
-		return strconv.AppendUint(to, uint64(v), 10)
-	case whole:
-		return strconv.AppendInt(to, v, 10)
-	}
-	switch d {
-	case pyfeed.Float32:
-		return appendFloat(to, float64(math.Float32frombits(order.Uint32(data))), -1, 32)
-	case pyfeed.Float64:
-		return appendFloat(to, math.Float64frombits(order.Uint64(data)), -1, 64)
-	}
-	h := order.Uint16(data) // float16 or bfloat16
-	f := halfToFloat(h, d)
-	for digits := 1; ; digits++ { // at most five
-		s := appendFloat(to, f, digits, 64)
-		if v, flaw := parseNumber(s[len(to):], d, halves); flaw == none && uint16(v) == h || f != f {
-			return s
-		}
-	}
-}
-
-func appendFloat(to []byte, f float64, digits, width int) []byte {
-	switch {
-	case f != f:
-		return append(to, "nan"...)
-	case math.IsInf(f, 1):
-		return append(to, "inf"...)
-	case math.IsInf(f, -1):
-		return append(to, "-inf"...)
-	}
-	from := len(to)
-	to = strconv.AppendFloat(to, f, 'g', digits, width)
-	if !bytes.ContainsAny(to[from:], ".e") {
-		to = append(to, ".0"...)
-	}
-	return to
 }

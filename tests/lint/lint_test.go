@@ -64,7 +64,8 @@ var allowed = map[string][]string{
 
 	"readers/columns":  {"pyfeed", "readers/record"},
 	"readers/arrow":    append([]string{"readers/columns"}, format...),
-	"readers/csv":      append([]string{"readers/columns"}, format...),
+	"readers/number":   {"pyfeed", "readers/record"},
+	"readers/csv":      append([]string{"readers/columns", "readers/number"}, format...),
 	"readers/idx":      format,
 	"readers/npy":      format,
 	"readers/npz":      append([]string{"readers/npy"}, format...),
@@ -98,6 +99,7 @@ var allowedInTests = map[string][]string{
 	"readers/all": {"internal/limits", "pyfeed", "pyfeed/memory", "pyfeed/wait", "readers", "readers/files", "readers/formattest", "readers/internal/permutation", "readers/internal/readertest",
 		"readers/ops", "readers/record", "readers/state"},
 	"readers/npy":        {"readers", "readers/ops"},
+	"readers/number":     {"readers/formattest"},
 	"readers/decorators": {"readers/internal/readertest", "readers/sources"},
 	"readers/external":   {"readers", "readers/internal/readertest", "readers/ops"},
 	"readers/files":      {"readers/internal/readertest"},

@@ -1,4 +1,6 @@
-package csv
+// Package number parses and formats the numbers of text formats, for each dtype. Floats are rounded correctly. The
+// functions that start with Scan, Leading, Exponent and Quotient are parts of the formats' own loops over many numbers.
+package number
 
 import (
 	"encoding/binary"
@@ -10,38 +12,38 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed"
 )
 
-// A kind is how the fields of a column are parsed.
-type kind uint8
+// A Kind is how the values of a column are parsed.
+type Kind uint8
 
 const (
-	skipped kind = iota
-	text
-	boolean
-	integer
-	float64s
-	float32s
-	halves // float16 and bfloat16
+	None Kind = iota // no value is read
+	Text
+	Boolean
+	Integer
+	Float64
+	Float32
+	Half // float16 and bfloat16
 )
 
-// kindOf returns how numbers of a dtype are parsed; false for dtypes without a text form.
-func kindOf(d pyfeed.DType) (kind, bool) {
+// KindOf returns how numbers of a dtype are parsed; false for dtypes without a text form.
+func KindOf(d pyfeed.DType) (Kind, bool) {
 	switch d {
 	case pyfeed.Bool:
-		return boolean, true
+		return Boolean, true
 	case pyfeed.Float64:
-		return float64s, true
+		return Float64, true
 	case pyfeed.Float32:
-		return float32s, true
+		return Float32, true
 	case pyfeed.Float16, pyfeed.BFloat16:
-		return halves, true
+		return Half, true
 	case pyfeed.Complex64, pyfeed.Complex128:
 		return 0, false
 	}
-	return integer, d.Valid()
+	return Integer, d.Valid()
 }
 
-// bounds returns the limits of integers of a dtype, below and above 0.
-func bounds(d pyfeed.DType) (below, above uint64) {
+// Bounds returns the limits of integers of a dtype, below and above 0.
+func Bounds(d pyfeed.DType) (below, above uint64) {
 	bits := 8 * d.Size()
 	switch d {
 	case pyfeed.Int8, pyfeed.Int16, pyfeed.Int32, pyfeed.Int64:
@@ -50,8 +52,8 @@ func bounds(d pyfeed.DType) (below, above uint64) {
 	return 0, math.MaxUint64 >> (64 - bits)
 }
 
-// scanInteger parses a sign and digits at p. The digits end at q; q is p if there are none, or too many.
-func scanInteger(b []byte, p int) (v uint64, negative bool, q int) {
+// ScanInteger parses a sign and digits at p. The digits end at q; q is p if there are none, or too many.
+func ScanInteger(b []byte, p int) (v uint64, negative bool, q int) {
 	q = p
 	if q < len(b) && b[q] == '-' {
 		negative = true
@@ -68,19 +70,19 @@ func scanInteger(b []byte, p int) (v uint64, negative bool, q int) {
 	return v, negative, q
 }
 
-// decimal is a number as written: mantissa × 10^exponent.
-type decimal struct {
-	mantissa uint64
-	exponent int
-	negative bool
-	whole    bool // all digits fit into the mantissa
+// Decimal is a number as written: Mantissa × 10^Exponent.
+type Decimal struct {
+	Mantissa uint64
+	Exponent int
+	Negative bool
+	Whole    bool // all digits fit into the mantissa
 }
 
-// scanDecimal parses a number at p that ends at q. q is p if the number is not of the common form.
-func scanDecimal(b []byte, p int) (d decimal, q int) {
+// ScanDecimal parses a number at p that ends at q. q is p if the number is not of the common form.
+func ScanDecimal(b []byte, p int) (d Decimal, q int) {
 	q = p
 	if q < len(b) && b[q] == '-' {
-		d.negative = true
+		d.Negative = true
 		q++
 	}
 	first := q
@@ -95,15 +97,15 @@ func scanDecimal(b []byte, p int) (d decimal, q int) {
 		first = q
 		for n := 8; n == 8 && q+8 <= len(b); {
 			var v uint64
-			v, n = leading(binary.LittleEndian.Uint64(b[q:]))
-			m = m*powers[n] + v
+			v, n = Leading(binary.LittleEndian.Uint64(b[q:]))
+			m = m*Powers[n] + v
 			q += n
 		}
 		for q < len(b) && b[q]-'0' <= 9 {
 			m = m*10 + uint64(b[q]-'0')
 			q++
 		}
-		d.exponent = first - q
+		d.Exponent = first - q
 		digits += q - first
 	}
 	if digits == 0 {
@@ -127,49 +129,49 @@ func scanDecimal(b []byte, p int) (d decimal, q int) {
 		if minus {
 			e = -e
 		}
-		d.exponent += e
+		d.Exponent += e
 	}
-	d.mantissa, d.whole = m, digits <= 19
+	d.Mantissa, d.Whole = m, digits <= 19
 	return d, q
 }
 
-// Powers of ten that a float64 holds exactly.
-var tens = [...]float64{1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10,
+// Tens are the powers of ten that a float64 holds exactly.
+var Tens = [...]float64{1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10,
 	1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22}
 
-// exact returns the float64 nearest to d, if mantissa and power of ten are both exact as float64s: then one
+// Exact returns the float64 nearest to d, if mantissa and power of ten are both exact as float64s: then one
 // multiplication or division rounds only once (W. D. Clinger, How to read floating point numbers accurately, 1990).
-func (d *decimal) exact() (f float64, ok bool) {
-	if !d.whole || d.mantissa > 1<<53 {
+func (d *Decimal) Exact() (f float64, ok bool) {
+	if !d.Whole || d.Mantissa > 1<<53 {
 		return 0, false
 	}
-	f = float64(d.mantissa)
-	switch e := d.exponent; {
+	f = float64(d.Mantissa)
+	switch e := d.Exponent; {
 	case e == 0:
 	case e < 0 && e >= -22:
-		f /= tens[-e]
+		f /= Tens[-e]
 	case e > 0 && e <= 22:
-		f *= tens[e]
+		f *= Tens[e]
 	default:
 		return 0, false
 	}
-	if d.negative {
+	if d.Negative {
 		f = -f
 	}
 	return f, true
 }
 
-// halfway reports whether f lies in the middle between two float32s: then the number that f is the nearest float64 of
+// Halfway reports whether f lies in the middle between two Float32: then the number that f is the nearest float64 of
 // may be nearer to one of them. f is normal as a float32, like all results of exact.
-func halfway(f float64) bool { return math.Float64bits(f)&(1<<29-1) == 1<<28 }
+func Halfway(f float64) bool { return math.Float64bits(f)&(1<<29-1) == 1<<28 }
 
-// scanFloat64 parses a number at p that ends at q. q is p if the number has to be parsed in another way.
-func scanFloat64(b []byte, p int) (float64, int) {
-	d, q := scanDecimal(b, p)
+// ScanFloat64 parses a number at p that ends at q. q is p if the number has to be parsed in another way.
+func ScanFloat64(b []byte, p int) (float64, int) {
+	d, q := ScanDecimal(b, p)
 	if q == p {
 		return 0, p
 	}
-	if f, ok := d.exact(); ok {
+	if f, ok := d.Exact(); ok {
 		return f, q
 	}
 	f, err := strconv.ParseFloat(unsafe.String(&b[p], q-p), 64)
@@ -179,13 +181,13 @@ func scanFloat64(b []byte, p int) (float64, int) {
 	return f, q
 }
 
-// scanFloat32 is scanFloat64 for float32.
-func scanFloat32(b []byte, p int) (float32, int) {
-	d, q := scanDecimal(b, p)
+// ScanFloat32 is ScanFloat64 for float32.
+func ScanFloat32(b []byte, p int) (float32, int) {
+	d, q := ScanDecimal(b, p)
 	if q == p {
 		return 0, p
 	}
-	if f, ok := d.exact(); ok && !halfway(f) {
+	if f, ok := d.Exact(); ok && !Halfway(f) {
 		return float32(f), q
 	}
 	f, err := strconv.ParseFloat(unsafe.String(&b[p], q-p), 32)
@@ -195,8 +197,8 @@ func scanFloat32(b []byte, p int) (float32, int) {
 	return float32(f), q
 }
 
-// trim removes blanks and tabs from both ends.
-func trim(b []byte) []byte {
+// Trim removes blanks and tabs from both ends.
+func Trim(b []byte) []byte {
 	for len(b) > 0 && (b[0] == ' ' || b[0] == '\t') {
 		b = b[1:]
 	}
@@ -206,61 +208,62 @@ func trim(b []byte) []byte {
 	return b
 }
 
-// A numberFault says why a field is not a number.
-type numberFault uint8
+// A Fault says why a field is not a number.
+type Fault uint8
 
 const (
-	none numberFault = iota
-	noNumber
-	outOfRange
+	OK         Fault = iota
+	NotNumber        // the text is not a number
+	OutOfRange       // the dtype cannot represent the number
 )
 
-// parseNumber parses a whole field in all valid forms: also with a plus sign, as inf or nan, and with blanks around it.
-func parseNumber(b []byte, d pyfeed.DType, k kind) (bits uint64, f numberFault) {
-	b = trim(b)
+// Parse parses a whole field in all valid forms: also with a plus sign, as inf or nan, and with blanks around it.
+func Parse(b []byte, d pyfeed.DType, k Kind) (bits uint64, f Fault) {
+	b = Trim(b)
 	switch k {
-	case boolean:
-		return parseBool(b)
-	case integer:
-		return parseInteger(b, d)
+	case Boolean:
+		return ParseBool(b)
+	case Integer:
+		return ParseInteger(b, d)
 	}
 	width := 64
-	if k == float32s {
+	if k == Float32 {
 		width = 32
 	}
-	v, f := parseFloat(b, width)
-	if f != none {
+	v, f := ParseFloat(b, width)
+	if f != OK {
 		return 0, f
 	}
 	switch {
-	case k == float32s:
-		return uint64(math.Float32bits(float32(v))), none
-	case k == float64s:
-		return math.Float64bits(v), none
+	case k == Float32:
+		return uint64(math.Float32bits(float32(v))), OK
+	case k == Float64:
+		return math.Float64bits(v), OK
 	}
-	h, ok := halve(v, d)
+	h, ok := Halve(v, d)
 	if !ok {
-		return 0, outOfRange
+		return 0, OutOfRange
 	}
-	return uint64(h), none
+	return uint64(h), OK
 }
 
-func parseBool(b []byte) (uint64, numberFault) {
+// ParseBool parses true, false, 0 or 1, ignoring case.
+func ParseBool(b []byte) (uint64, Fault) {
 	switch len(b) {
 	case 1:
 		if b[0] == '0' || b[0] == '1' {
-			return uint64(b[0] - '0'), none
+			return uint64(b[0] - '0'), OK
 		}
 	case 4:
 		if fold(b, "true") {
-			return 1, none
+			return 1, OK
 		}
 	case 5:
 		if fold(b, "false") {
-			return 0, none
+			return 0, OK
 		}
 	}
-	return 0, noNumber
+	return 0, NotNumber
 }
 
 // fold reports whether b is word, ignoring case.
@@ -276,41 +279,42 @@ func fold(b []byte, word string) bool {
 	return true
 }
 
-func parseInteger(b []byte, d pyfeed.DType) (uint64, numberFault) {
+// ParseInteger parses digits and an optional sign. It returns the bits of the value.
+func ParseInteger(b []byte, d pyfeed.DType) (uint64, Fault) {
 	negative := false
 	if len(b) > 0 && (b[0] == '-' || b[0] == '+') {
 		negative = b[0] == '-'
 		b = b[1:]
 	}
 	if len(b) == 0 {
-		return 0, noNumber
+		return 0, NotNumber
 	}
 	for _, c := range b {
 		if c-'0' > 9 {
-			return 0, noNumber
+			return 0, NotNumber
 		}
 	}
 	for len(b) > 1 && b[0] == '0' {
 		b = b[1:]
 	}
 	v, err := strconv.ParseUint(unsafe.String(&b[0], len(b)), 10, 64)
-	below, above := bounds(d)
+	below, above := Bounds(d)
 	if negative {
 		above, v = below, -v
 		if err == nil && -v > above {
-			return 0, outOfRange
+			return 0, OutOfRange
 		}
 	}
 	if err != nil || !negative && v > above {
-		return 0, outOfRange
+		return 0, OutOfRange
 	}
-	return v, none
+	return v, OK
 }
 
-// parseFloat rounds correctly. It accepts what C's strtod accepts, except hexadecimal numbers.
-func parseFloat(b []byte, width int) (float64, numberFault) {
+// ParseFloat parses a float of 32 or 64 bits, the width. It accepts what C's strtod accepts, except hexadecimal numbers.
+func ParseFloat(b []byte, width int) (float64, Fault) {
 	if len(b) == 0 {
-		return 0, noNumber
+		return 0, NotNumber
 	}
 	unsigned := b
 	if b[0] == '-' || b[0] == '+' {
@@ -318,26 +322,26 @@ func parseFloat(b []byte, width int) (float64, numberFault) {
 	}
 	switch {
 	case fold(unsigned, "nan"):
-		return math.Float64frombits(0x7ff8 << 48), none // NumPy's nan
+		return math.Float64frombits(0x7ff8 << 48), OK // NumPy's nan
 	case fold(unsigned, "inf") || fold(unsigned, "infinity"):
 		if b[0] == '-' {
-			return math.Inf(-1), none
+			return math.Inf(-1), OK
 		}
-		return math.Inf(1), none
+		return math.Inf(1), OK
 	}
 	for _, c := range b {
 		if c-'0' > 9 && c != '.' && c != '-' && c != '+' && c|0x20 != 'e' { // strconv accepts more
-			return 0, noNumber
+			return 0, NotNumber
 		}
 	}
 	f, err := strconv.ParseFloat(unsafe.String(&b[0], len(b)), width)
 	if err != nil {
 		if math.IsInf(f, 0) {
-			return 0, outOfRange
+			return 0, OutOfRange
 		}
-		return 0, noNumber
+		return 0, NotNumber
 	}
-	return f, none
+	return f, OK
 }
 
 // halfFormat returns the number of fraction bits and the exponent bias of float16 or bfloat16.
@@ -348,9 +352,9 @@ func halfFormat(d pyfeed.DType) (fraction, bias int) {
 	return 7, 127
 }
 
-// halve rounds to the nearest float16 or bfloat16, and to even in the middle, as NumPy does. It returns false beyond
+// Halve rounds to the nearest float16 or bfloat16, and to even in the middle, as NumPy does. It returns false beyond
 // the largest.
-func halve(f float64, d pyfeed.DType) (uint16, bool) {
+func Halve(f float64, d pyfeed.DType) (uint16, bool) {
 	fraction, bias := halfFormat(d)
 	sign := uint16(math.Float64bits(f) >> 48 & 0x8000)
 	infinity := uint16(0x7fff) >> fraction << fraction
@@ -363,20 +367,20 @@ func halve(f float64, d pyfeed.DType) (uint16, bool) {
 		return sign, true
 	default:
 		// In units of the last place; below the normal numbers, that is the unit of the smallest normal number.
-		_, exponent := math.Frexp(size)
-		exponent = max(exponent-1, 1-bias)
-		units := uint64(math.RoundToEven(math.Ldexp(size, fraction-exponent)))
-		h := units + uint64(exponent+bias-1)<<fraction // the leading one adds 1 to the exponent
+		_, Exponent := math.Frexp(size)
+		Exponent = max(Exponent-1, 1-bias)
+		units := uint64(math.RoundToEven(math.Ldexp(size, fraction-Exponent)))
+		h := units + uint64(Exponent+bias-1)<<fraction // the Leading one adds 1 to the Exponent
 		return sign | uint16(min(h, uint64(infinity))), h < uint64(infinity)
 	}
 }
 
-// halfToFloat returns the value of a float16 or bfloat16.
-func halfToFloat(h uint16, d pyfeed.DType) float64 {
+// FromHalf returns the value of a float16 or bfloat16.
+func FromHalf(h uint16, d pyfeed.DType) float64 {
 	fraction, bias := halfFormat(d)
-	exponent := int(h & 0x7fff >> fraction)
+	Exponent := int(h & 0x7fff >> fraction)
 	f := float64(h & (1<<fraction - 1))
-	switch exponent {
+	switch Exponent {
 	case 0x7fff >> fraction:
 		if f != 0 {
 			return math.NaN()
@@ -385,7 +389,7 @@ func halfToFloat(h uint16, d pyfeed.DType) float64 {
 	case 0:
 		f = math.Ldexp(f, 1-bias-fraction)
 	default:
-		f = math.Ldexp(f+float64(uint(1)<<fraction), exponent-bias-fraction)
+		f = math.Ldexp(f+float64(uint(1)<<fraction), Exponent-bias-fraction)
 	}
 	if h&0x8000 != 0 {
 		f = -f
@@ -393,15 +397,15 @@ func halfToFloat(h uint16, d pyfeed.DType) float64 {
 	return f
 }
 
-// expectedNumber describes the numbers that a column accepts.
-func expectedNumber(d pyfeed.DType, f numberFault) string {
-	switch k, _ := kindOf(d); {
-	case k == boolean:
+// Expected describes the numbers that a dtype accepts, for an error about one that it does not.
+func Expected(d pyfeed.DType, f Fault) string {
+	switch k, _ := KindOf(d); {
+	case k == Boolean:
 		return "a bool, true, false, 0 or 1"
-	case k == integer && f == outOfRange:
-		below, above := bounds(d)
+	case k == Integer && f == OutOfRange:
+		below, above := Bounds(d)
 		return fmt.Sprintf("a number of %v, %d to %d", d, -int64(below), above)
-	case f == outOfRange:
+	case f == OutOfRange:
 		largest := math.MaxFloat64
 		switch d {
 		case pyfeed.Float32:
