@@ -88,7 +88,7 @@ def _suggest_bytes(dtype: Any) -> str:
 def check_column(name: str, about: Any) -> dict[str, Any]:
     """Accept the description of columns of text or numbers, and replace their dtype by its name."""
     try:
-        found = with_dtype_name(name, about)
+        found = dict(about) if about.get("dtype") == "json" else with_dtype_name(name, about)
     except DTypeError as error:
         raise type(error)(f"{error}{_suggest_bytes(about['dtype'])}") from None
     if found.get("default") is not None:
@@ -1062,6 +1062,86 @@ def open_idx(filenames: Path | Iterable[Path], **reading: Unpack[ReadOptionsWith
     [7, 2, 1]
     """
     return _open_format(filenames, "idx", {}, **reading)
+
+
+@validate(
+    filenames=check_paths,
+    columns=optional(check_columns),
+    default=optional(check_missing_value),
+    column_dtypes=optional(check_column_dtypes),
+    **SLOT_CHECKS,
+    **READER_CHECKS,
+)
+def open_jsonl(
+    filenames: Path | Iterable[Path],
+    *,
+    columns: Columns | None = None,
+    default: float | str | None = None,
+    column_dtypes: Mapping[str | int, npt.DTypeLike] | None = None,
+    **reading: Unpack[ReadOptionsWithSlots],
+) -> Reader:
+    """Make a reader of JSON Lines files (NDJSON): each line is a JSON value, mostly an object, and a record.
+
+    The whole of each line is checked, also the values that are not selected.
+
+    Parameters
+    ----------
+    filenames : str, path or iterable of them
+        As for `open_files`, with any suffix.
+    columns : sequence or mapping, optional
+        The slots, in their order. An item is the path of a value, or a dict (`Column`) with these properties:
+
+        - ``columns``: the path of the value. Names and indexes have dots between them: ``"a"``, ``"a.b"``,
+          ``"a.0"``. A path that begins with a slash is a JSON pointer, such as ``"/a.b/0"``, for names that
+          contain dots. A list of paths of numbers makes one slot of them.
+        - ``dtype``: the dtype of the numbers; ``"bytes"`` for text, which is UTF-8; ``"json"`` for the JSON text
+          of any value. It is inferred by default.
+        - ``dims``: the shape. It is inferred by default: ``()`` for a number or text, and a sequence for a list,
+          with a level of LoD for each level of lists. -1 at the front stands for lists of any length: ``(-1,)``
+          for a list, ``(-1, -1)`` for lists of lists, ``(-1, 3)`` for lists of three numbers. Sizes stand for
+          lists of these lengths, which become an array: ``(3,)``.
+        - ``name``: the name of the slot, by default the path.
+        - ``default``: the value for a record that has null or nothing there, in place of `default`.
+
+        A mapping has the name of each slot, and what it takes: a path, a list of them, or a dict. By default,
+        each name of the objects in the first MiB is a slot. With ``shapes``, the slots take the values that have
+        their ``names``.
+    default : float or str, optional
+        The value for a record that has null or nothing where a number or text is expected, such as 0 or ``"nan"``.
+        For a list, its JSON text, such as ``"[]"``. By default, such a record is damage.
+    column_dtypes : mapping, optional
+        The dtypes of values, by path. The dtypes of all others are inferred from the first MiB of the first file:
+        int64, uint64, float64, bool or text.
+    **reading
+        The other keyword arguments of `open_files`.
+
+    Returns
+    -------
+    Reader
+
+    Raises
+    ------
+    FileError, CorruptRecordError, InvalidArgument
+        As for `open_files`. A value of another kind, or one that its dtype cannot represent, is damage.
+    DTypeError
+        No integer dtype can hold all integers of a column. After the first MiB, reads raise this error for a
+        number that needs another dtype than the inferred one.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pyfeed import open_jsonl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with open(f"{folder}/a.jsonl", "w") as file:
+    ...         _ = file.write('{"text": "a cat", "meta": {"label": 3}, "tokens": [1, 37]}\\n')
+    ...         _ = file.write('{"text": "dogs", "meta": {}, "tokens": []}\\n')
+    ...     columns = ["text", {"columns": "meta.label", "default": -1}, {"columns": "tokens", "dtype": "int32"}]
+    ...     text, label, tokens = open_jsonl(f"{folder}/a.jsonl", columns=columns).batch(2).read()
+    >>> text.bytes_list(), label.tolist(), [x.tolist() for x in tokens.sequences()]
+    ([b'a cat', b'dogs'], [3, -1], [[1, 37], []])
+    """
+    options = {"columns": columns, "default": default, "dtypes": column_dtypes}
+    return _open_format(filenames, "jsonl", options, **reading)
 
 
 # The arguments of random_data and layers.random_data.

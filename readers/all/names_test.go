@@ -11,7 +11,7 @@ import (
 
 // The formats that store names take those that a writer gets before its first tuple.
 func TestNamesBeforeTheFirstTuple(t *testing.T) {
-	for _, format := range []string{"arrow", "csv", "npz", "tar", "tfrecord"} {
+	for _, format := range []string{"arrow", "csv", "jsonl", "npz", "tar", "tfrecord"} {
 		t.Run(format, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "a."+format)
 			w, err := files.CreateWriter(path, "", nil)

@@ -67,6 +67,7 @@ var allowed = map[string][]string{
 	"readers/number":   {"pyfeed", "readers/record"},
 	"readers/csv":      append([]string{"readers/columns", "readers/number"}, format...),
 	"readers/idx":      format,
+	"readers/jsonl":    append([]string{"readers/columns", "readers/number"}, format...),
 	"readers/npy":      format,
 	"readers/npz":      append([]string{"readers/npy"}, format...),
 	"readers/raw":      format,
@@ -74,7 +75,7 @@ var allowed = map[string][]string{
 	"readers/tar":      append([]string{"readers/npy"}, format...),
 	"readers/tfrecord": format,
 	"readers/external": {"pyfeed", "pyfeed/trace", "pyfeed/wait", "readers/record"},
-	"readers/all": {"readers/arrow", "readers/csv", "readers/idx", "readers/npy", "readers/npz", "readers/raw", "readers/recordio",
+	"readers/all": {"readers/arrow", "readers/csv", "readers/idx", "readers/jsonl", "readers/npy", "readers/npz", "readers/raw", "readers/recordio",
 		"readers/tar", "readers/tfrecord"},
 	"readers/formattest": format,
 

@@ -236,6 +236,7 @@ KINDS = [
     Kind("arrows", written(words, batch_records=3, compression="zstd"), {}, False, damaged),
     Kind("arrows.gz", written(fixed), {}, True, packed(*GZIP, damaged)),
     Kind("csv", written(table, names=["a", "b", "c"]), {}, False, damaged),
+    Kind("jsonl", written(table, names=["a", "b", "c"]), {}, False, damaged),
     Kind("csv.gz", written(table, names=["a", "b", "c"]), {}, True, packed(*GZIP, damaged)),
     Kind("raw", written(fixed), RAW, False, damaged),
     Kind("raw.sz", written(fixed), RAW, True, None),

@@ -49,7 +49,7 @@ KILLS = 24  # in a round
 HALTED = 4  # one in this many kills is made to fall while a checkpoint is written
 STEPS = 250  # of a whole training, about
 MAX_STATE_BYTES = 1024  # of a reader of at most eight files at a time, as JSON
-FORMATS = ("npy", "npz", "idx", "raw", "tfrecord", "csv", "recordio", "tar", "arrow")
+FORMATS = ("npy", "npz", "idx", "raw", "tfrecord", "csv", "jsonl", "recordio", "tar", "arrow")
 
 
 @dataclasses.dataclass
@@ -83,7 +83,7 @@ def record(kind: str, number: int) -> tuple[Any, ...]:
     if kind in ("npy", "idx", "tar"):
         row = np.array([number, 7 * number, -number][:ROW], "int32")
         return (row, word) if kind == "tar" else (row,)
-    if kind == "csv":
+    if kind in ("csv", "jsonl"):
         return np.int64(number), np.float64(number / 7), word
     slots = np.int64(number), np.arange(number, number + 3, dtype="float32")
     return slots if kind in ("npz", "raw") else (*slots, word)
@@ -101,7 +101,9 @@ def options(kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
             {"name": "word", "dtype": "bytes"},
         ]
         return {"features": features}, {"features": features}
-    names = {"npz": ["id", "x"], "csv": ["id", "x", "word"], "tar": ["npy", "txt"]}.get(kind)
+    names = {"npz": ["id", "x"], "csv": ["id", "x", "word"], "jsonl": ["id", "x", "word"], "tar": ["npy", "txt"]}.get(
+        kind
+    )
     return ({"names": names} if names else {}), {}
 
 

@@ -175,6 +175,9 @@ open_files filenames format shapes dtypes lod_levels names num_threads ordered i
     options
 open_idx filenames num_threads ordered interleave shuffle_files shuffle_records rank world virtual_shards even index
     index_dir on_corrupt verify_first compression io as_dict name scope shapes dtypes lod_levels names
+open_jsonl filenames columns default column_dtypes num_threads ordered interleave shuffle_files shuffle_records rank
+    world virtual_shards even index index_dir on_corrupt verify_first compression io as_dict name scope shapes dtypes
+    lod_levels names
 open_npy filenames instances num_threads ordered interleave shuffle_files shuffle_records rank world virtual_shards even
     index index_dir on_corrupt verify_first compression io as_dict name scope shapes dtypes lod_levels names
 open_npz filenames arrays instances num_threads ordered interleave shuffle_files shuffle_records rank world
@@ -255,6 +258,7 @@ preview.count:
 shuffle from_dataset.batch_size from_dataset.capacity from_dataset.rank from_dataset.world: none
 open_csv.rank open_files.rank open_idx.rank open_npy.rank open_npz.rank open_raw.rank open_recordio.rank: none
 open_tar.rank open_tfrecord.rank open_csv.world open_files.world open_idx.world open_npy.world open_npz.world: none
+open_jsonl.rank open_jsonl.world: none
 open_raw.world open_recordio.world open_tar.world open_tfrecord.world open_arrow.rank open_arrow.world: none
 exit_status: negative
 timeout: none fraction huge
@@ -271,10 +275,11 @@ byte_order compression delimiter end feeder_name filename filenames instances io
 on_corrupt on_error out path records tag text even: str
 shard.even from_dataset.even: none str
 open_csv.even open_files.even open_idx.even open_npy.even open_npz.even open_raw.even open_recordio.even: none str
-open_tar.even open_tfrecord.even open_arrow.even: none str
+open_tar.even open_tfrecord.even open_arrow.even open_jsonl.even: none str
 comment format index_dir quote trace.file: none str
 open_files.name open_recordio.name open_npy.name open_raw.name open_npz.name open_tfrecord.name open_tar.name: none str
 open_csv.name open_idx.name random_data.name py_array_reader.name from_generator.name SharedFeedQueue.name: none str
+open_jsonl.name: none str
 create_global_var.name PyArrayFeedQueueHolder.name open_arrow.name: none str
 names open_npz.arrays ax: none
 method outs suffixes:

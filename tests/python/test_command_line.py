@@ -46,6 +46,7 @@ def table(path: Path, rows: int = 10) -> list[tuple[Any, ...]]:
 SLOTS = json.dumps([{"dtype": "float32", "dims": [3]}, {"dtype": "int64"}])
 FEATURES = json.dumps([{"name": "x", "dtype": "float32", "shape": [3]}, {"name": "y", "dtype": "int64"}])
 COLUMNS = json.dumps([{"columns": "x_0:x_2", "dtype": "float32"}, {"columns": "y"}])
+FIELDS = json.dumps([{"columns": "x", "dtype": "float32", "dims": [3]}, "y"])
 FORMATS: dict[str, tuple[list[str], list[str]]] = {
     "npz": ([], []),
     "arrow": (["--to-option", "compression=zstd", "--to-option", "batch_records=4"], []),
@@ -54,6 +55,7 @@ FORMATS: dict[str, tuple[list[str], list[str]]] = {
     "tfrecord": (["--names", "x,y"], ["--option", f"features={FEATURES}"]),
     "csv": (["--names", "x,y"], ["--option", f"columns={COLUMNS}"]),
     "tsv": (["--names", "x,y"], ["--option", f"columns={COLUMNS}"]),
+    "jsonl": (["--names", "x,y"], ["--option", f"columns={FIELDS}"]),
     "tar": (["--names", "npy,cls"], ["--option", 'fields=["npy","cls"]']),
     "raw": ([], ["--slots", SLOTS]),
 }
@@ -142,13 +144,13 @@ def test_many_sources(tmp_path: Path) -> None:
     assert np.load(tmp_path / "all.npz")["x"].tolist() == [0, 10, 20, 1, 11, 21]
 
 
-@pytest.mark.parametrize("target", ["npy", "csv", "recordio", "tfrecord", "idx"])
+@pytest.mark.parametrize("target", ["npy", "csv", "jsonl", "recordio", "tfrecord", "idx"])
 def test_nothing_to_convert(tmp_path: Path, capsys: Said, target: str) -> None:
     np.save(tmp_path / "a.npy", np.zeros((0, 2), "float32"))
     out = tmp_path / f"b.{target}"
     assert main(["convert", str(tmp_path / "a.npy"), "-o", str(out), "--names", "x"]) == 0
     assert said(capsys) == (["0 records, 0 bytes, 1 file written"], "")
-    tells = target not in ("csv", "recordio")  # what would have been in it
+    tells = target not in ("csv", "jsonl", "recordio")  # what would have been in it
     assert list(open_files(out) if tells else open_files(out, shapes=[(2,)], dtypes=["float32"])) == []
     if target == "npy":
         same(np.load(out), np.zeros((0, 2), "float32"))

@@ -362,6 +362,7 @@ FORMATS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # by suffix: the 
     "tar": ({"names": ["cls"]}, {}),
     "csv": ({}, {}),
     "arrow": ({}, {}),
+    "jsonl": ({}, {}),
     "raw": ({"shapes": [()], "dtypes": ["int32"]}, {"shapes": [()], "dtypes": ["int32"]}),
     "idx": ({}, {}),
 }

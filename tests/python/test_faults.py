@@ -45,12 +45,14 @@ def disk(module_disk: faulty_disk.Disk) -> Iterator[faulty_disk.Disk]:
 def row(format: str, i: int) -> Any:
     """Return random data, which cannot be compressed."""
     noise = np.random.default_rng(i).integers(-(2**31), 2**31, WIDTH, dtype="int32")
-    return noise.tobytes() if format == "tfrecord" else noise.astype("int64")[0] if format == "csv" else noise
+    return (
+        noise.tobytes() if format == "tfrecord" else noise.astype("int64")[0] if format in ("csv", "jsonl") else noise
+    )
 
 
 def write(path: Path, records: int, **options: Any) -> None:
     format = path.name.split(".")[1]
-    named = {"npz": ["x"], "csv": ["x"], "tar": ["npy"]}.get(format)
+    named = {"npz": ["x"], "csv": ["x"], "jsonl": ["x"], "tar": ["npy"]}.get(format)
     with pyfeed.open_writer(path, names=named, **options) as writer:
         for i in range(records):
             writer.write((row(format, i),))
@@ -61,7 +63,7 @@ SMALL_PARTS = {"recordio": {"records_per_chunk": 20}, "arrow": {"batch_records":
 
 
 def records_of(name: str) -> int:
-    return 20 * RECORDS if ".csv" in name else RECORDS
+    return 20 * RECORDS if ".csv" in name or ".jsonl" in name else RECORDS
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +120,7 @@ def is_file_error(error: Exception | None, path: Path, code: int, least: int, en
     assert least <= error.offset <= end
 
 
-FORMATS = ["npy", "npz", "tfrecord", "recordio", "tar", "raw", "csv", "idx", "arrow", "arrows"]
+FORMATS = ["npy", "npz", "tfrecord", "recordio", "tar", "raw", "csv", "idx", "arrow", "arrows", "jsonl"]
 PACKED = ["", ".gz", ".zst", ".sz", ".zlib"]
 CODES = {"EIO": errno.EIO, "ESTALE": errno.ESTALE}
 # The codecs that deliver the bytes before an error. The others deliver only complete blocks.

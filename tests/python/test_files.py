@@ -467,7 +467,7 @@ def test_counters_of_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "suffix", ["recordio", "npy", "npz", "tfrecord", "tar", "csv", "tsv", "raw", "idx", "arrow", "arrows"]
+    "suffix", ["recordio", "npy", "npz", "tfrecord", "tar", "csv", "tsv", "jsonl", "raw", "idx", "arrow", "arrows"]
 )
 def test_what_is_written_can_be_read(tmp_path: Path, suffix: str) -> None:
     options: dict[str, dict[str, Any]] = {
@@ -671,7 +671,7 @@ def test_what_is_read_can_be_written_on(tmp_path: Path) -> None:
 def test_formats() -> None:
     tags = [f.tag for f in pyfeed.formats.list_formats()]
     assert tags == sorted(tags)
-    assert {"arrow", "csv", "idx", "npy", "npz", "raw", "recordio", "tar", "tfrecord", "tsv"} <= set(tags)
+    assert {"arrow", "csv", "idx", "jsonl", "npy", "npz", "raw", "recordio", "tar", "tfrecord", "tsv"} <= set(tags)
     (npy,) = (f for f in pyfeed.formats.list_formats() if f.tag == "npy")
     assert npy == pyfeed.formats.Format("npy", (".npy",), True)
 

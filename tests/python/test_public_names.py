@@ -53,6 +53,7 @@ ROOT_NAMES = [
     "open_csv",
     "open_files",
     "open_idx",
+    "open_jsonl",
     "open_npy",
     "open_npz",
     "open_raw",

@@ -131,16 +131,16 @@ def test_map_refuses_results_that_are_views_of_a_file_that_shrank(tmp_path: Path
 def row_of(format: str, i: int) -> Any:
     if format == "tfrecord":
         return b"%1000d" % i
-    return np.int64(i) if format == "csv" else np.full(100, i, "int32")
+    return np.int64(i) if format in ("csv", "jsonl") else np.full(100, i, "int32")
 
 
 @pytest.mark.parametrize(
-    "format", ["npy", "npz", "tfrecord", "recordio", "tar", "raw", "csv", "idx", "arrow", "arrows"]
+    "format", ["npy", "npz", "tfrecord", "recordio", "tar", "raw", "csv", "idx", "arrow", "arrows", "jsonl"]
 )
 @pytest.mark.parametrize("io", ["map", "read"])
 def test_a_file_written_to_while_it_is_read_is_an_error_at_its_end(tmp_path: Path, format: str, io: str) -> None:
     path = tmp_path / f"a.{format}"
-    rows = 100_000 if format == "csv" else 4000
+    rows = 100_000 if format in ("csv", "jsonl") else 4000
     named = {"npz": ["x"], "csv": ["x"], "tar": ["npy"]}.get(format)
     with pyfeed.open_writer(path, names=named) as writer:
         for i in range(rows):
