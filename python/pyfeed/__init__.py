@@ -44,6 +44,7 @@ from ._open import (
     open_recordio,
     open_tar,
     open_tfrecord,
+    open_tokens,
     random_data,
 )
 from ._place import CPUPlace, CUDAPinnedPlace, CUDAPlace
@@ -135,6 +136,7 @@ __all__ = [
     "open_recordio",
     "open_tar",
     "open_tfrecord",
+    "open_tokens",
     "open_writer",
     "program",
     "py_array_reader",

@@ -84,7 +84,7 @@ OPTION_EXAMPLES = {
 }
 
 # Formats whose files have about as many bytes as their tuples, if the files are not compressed.
-PLAIN_FORMATS = {"idx", "npy", "npz", "raw", "recordio", "tar", "tfrecord"}
+PLAIN_FORMATS = {"idx", "npy", "npz", "raw", "recordio", "tar", "tfrecord", "tokens"}
 COMPRESSED = (".gz", ".tgz", ".zst", ".sz", ".zlib")
 
 

@@ -59,6 +59,9 @@ def encode_options(options: Mapping[str, Any], format: str | None, filenames: Se
         given["features"] = check_features("features", features)
     elif features is not None and _are_tfrecord(format, filenames):
         given["features"] = check_list_of_features("features", features)
+    for key in ("dtype", "output_dtype"):  # of tokens
+        if isinstance(given.get(key), (type, np.dtype)):
+            given[key] = _slots.dtype(key, given[key])
     if isinstance(given.get("tfrecord"), Mapping):  # beside the options of other formats
         given["tfrecord"] = encode_options(given["tfrecord"], "tfrecord", ())
     return given
@@ -339,7 +342,7 @@ def open_files(
         Whether each file gets an index, which says where its records are. Then ``len(reader)`` is the number of
         records, and ``reader[i]`` reads any of them. An index is a file ``.NAME.pfindex`` beside the file. It is
         made when it is needed, unless the command ``python -m pyfeed index`` has made it. Arrays (npy, npz, idx,
-        raw) need no such file. Files that are compressed as a whole cannot have an index.
+        raw) and tokens need no such file. Files that are compressed as a whole cannot have an index.
     index_dir : str or path, optional
         The directory of the indexes, which must exist. A directory implies ``index=True``.
     on_corrupt : {"raise", "skip"}
@@ -1154,6 +1157,101 @@ RANDOM_DATA_CHECKS = {
     "count": optional(integer(0)),
     "names": optional(_arguments.names),
 }
+
+
+@validate(
+    filenames=check_paths,
+    length=optional(integer(1, "token")),
+    stride=optional(integer(1, "token")),
+    targets=flag,
+    documents=text,
+    last=text,
+    dtype=optional(_slots.dtype),
+    output_dtype=optional(_slots.dtype),
+    layout=text,
+    **READER_CHECKS,
+)
+def open_tokens(
+    filenames: Path | Iterable[Path],
+    length: int | None = None,
+    *,
+    stride: int | None = None,
+    targets: bool = False,
+    documents: str = "across",
+    last: str = "drop",
+    dtype: npt.DTypeLike | None = None,
+    output_dtype: npt.DTypeLike | None = None,
+    layout: str = "auto",
+    **reading: Unpack[ReadOptions],
+) -> Reader:
+    """Make a reader of files of token ids, the input of language models: each tuple is a window of tokens.
+
+    Windows are views of the mapped file, as those of ``numpy.memmap`` are. A second slot has the targets, if you
+    want them. With ``shuffle_records``, each pass has all windows in another order.
+
+    Parameters
+    ----------
+    filenames : str, path or iterable of them
+        As for `open_files`, with any suffix: files without a header, as nanoGPT has them (``train.bin``), files
+        of llm.c, or the index files of Megatron-LM (``train.idx``, with the tokens in ``train.bin`` beside it).
+    length : int, optional
+        The number of tokens of a window, without the additional one that `targets` needs. It must be given
+        unless `documents` is "whole".
+    stride : int, optional
+        The number of tokens from the beginning of a window to that of the next. By default `length`. If it is
+        less, windows overlap.
+    targets : bool
+        Whether tuples have a second slot: the tokens that follow those of the first slot, shifted by one.
+    documents : {"across", "within", "whole"}
+        "across": windows are made of all tokens of a file. "within": of the tokens of one document each.
+        "whole": a window is a document, of any length. Only Megatron-LM's index tells where documents begin.
+    last : {"drop", "short"}
+        What happens to the tokens at the end of a file, or document, that are fewer than a window. "drop": they
+        are left out. "short": they become a shorter window. All slots then have ragged offsets (LoD, level of
+        detail).
+    dtype : dtype, optional
+        The dtype of the tokens in a file without a header, by default uint16. The headers of other files tell it.
+    output_dtype : dtype, optional
+        An integer dtype that the tokens are converted to, such as int64. By default, that of the file.
+    layout : {"auto", "headerless", "llm.c", "megatron"}
+        How the files store tokens. "auto": "megatron" if the name ends in ``.idx``; "llm.c" if the file begins
+        with the header of llm.c; otherwise "headerless".
+    **reading
+        The other keyword arguments of `open_files`, without those of slots.
+
+    Returns
+    -------
+    Reader
+
+    Raises
+    ------
+    FileError, CorruptRecordError, InvalidArgument
+        As for `open_files`. An incomplete token at the end of a file is damage.
+    DTypeError
+        `dtype` is not that of the file, or `output_dtype` does not hold all of its values.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from pyfeed import open_tokens
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.arange(10, dtype="uint16").tofile(f"{folder}/train.bin")
+    ...     reader = open_tokens(f"{folder}/train.bin", 4, targets=True, output_dtype="int64")
+    ...     [(x.tolist(), y.tolist()) for x, y in reader]
+    [([0, 1, 2, 3], [1, 2, 3, 4]), ([4, 5, 6, 7], [5, 6, 7, 8])]
+    """
+    options = {
+        "length": length,
+        "stride": stride,
+        "targets": targets,
+        "documents": documents,
+        "last": last,
+        "dtype": dtype,
+        "output_dtype": output_dtype,
+        "layout": layout,
+    }
+    return _open_format(filenames, "tokens", options, **reading)
 
 
 @validate(

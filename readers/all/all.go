@@ -21,4 +21,5 @@ import (
 	_ "github.com/pyfeed/pyfeed/readers/recordio"
 	_ "github.com/pyfeed/pyfeed/readers/tar"
 	_ "github.com/pyfeed/pyfeed/readers/tfrecord"
+	_ "github.com/pyfeed/pyfeed/readers/tokens"
 )

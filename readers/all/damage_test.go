@@ -39,6 +39,7 @@ var kindsOfFiles = []kindOfFile{
 	{"idx", `"slots": [{"dtype": "int32", "dims": []}]`, "", false},
 	{"arrow", oneNumber + `, "options": {"batch_records": 64}`, "", false},
 	{"arrows", oneNumber + `, "options": {"batch_records": 64}`, "", false},
+	{"tokens", oneNumber + `, "options": {"dtype": "int64"}`, `"format": "tokens", "options": {"length": 1, "dtype": "int64"}`, false},
 	{"csv", oneNumber, oneNumber, false},
 	{"tsv", oneNumber, oneNumber, false},
 	{"jsonl", oneNumber, oneNumber, false},
@@ -51,7 +52,11 @@ var kindsOfFiles = []kindOfFile{
 func numbersFile(t *testing.T, k kindOfFile, packed string, n int) (data []byte, can bool) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "a."+k.suffix+packed)
-	w, err := files.CreateWriter(path, "", []byte("{"+k.write+"}"))
+	format := ""
+	if k.suffix == "tokens" { // no suffix tells the format
+		format = k.suffix
+	}
+	w, err := files.CreateWriter(path, format, []byte("{"+k.write+"}"))
 	if e := (*pyfeed.Error)(nil); errors.As(err, &e) && e.Kind == pyfeed.Invalid && packed != "" {
 		return nil, false
 	}

@@ -7,6 +7,7 @@
 package idx
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math"
 	"math/bits"
@@ -53,6 +54,9 @@ func typeOf(d pyfeed.DType) (byte, bool) {
 	return 0, false
 }
 
+// megatronMagic begins another kind of file with the suffix .idx.
+const megatronMagic = "MMIDIDX\x00\x00"
+
 const names = "uint8, int8, int16, int32, float32 or float64"
 
 // header is the part of a file before its elements.
@@ -77,6 +81,10 @@ func readHeader(f *storage.File) (*header, error) {
 			err = f.Corrupt(0, -1, "expected a header of 4 bytes and more, found %d", len(b))
 		}
 		return nil, err
+	}
+	if magic, err := f.Peek(len(megatronMagic)); err == nil && bytes.HasPrefix(magic, []byte(megatronMagic)) {
+		return nil, f.Corrupt(0, -1, "expected two zero bytes, with which an idx file begins, found the index of tokens of Megatron-LM: "+
+			"the format \"tokens\" reads it")
 	}
 	dtype, known := types[b[2]]
 	if b[0] != 0 || b[1] != 0 {

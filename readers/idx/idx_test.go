@@ -232,6 +232,8 @@ func TestAdversarialHeaders(t *testing.T) {
 		{"", "expected a header of 4 bytes and more, found 0"},
 		{"\x00\x00\x08", "expected a header of 4 bytes and more, found 3"},
 		{"PK\x03\x04", "expected two zero bytes, with which an idx file begins, found 0x50 0x4b"},
+		{"MMIDIDX\x00\x00\x01\x00", "expected two zero bytes, with which an idx file begins, found the index of tokens of Megatron-LM: the format \"tokens\" reads it"},
+		{"MMIDIDX\x00", "expected two zero bytes, with which an idx file begins, found 0x4d 0x4d"},
 		{"\x00\x00\x0a\x01", "expected a type of 0x08, 0x09, 0x0b, 0x0c, 0x0d or 0x0e, found 0x0a"},
 		{"\x00\x00\x08\x00", "expected 1 to 9 dimensions, the first of them the instances, found 0"},
 		{"\x00\x00\x08\xff", "expected 1 to 9 dimensions, the first of them the instances, found 255"},

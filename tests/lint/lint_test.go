@@ -74,9 +74,10 @@ var allowed = map[string][]string{
 	"readers/recordio": format,
 	"readers/tar":      append([]string{"readers/npy"}, format...),
 	"readers/tfrecord": format,
+	"readers/tokens":   format,
 	"readers/external": {"pyfeed", "pyfeed/trace", "pyfeed/wait", "readers/record"},
 	"readers/all": {"readers/arrow", "readers/csv", "readers/idx", "readers/jsonl", "readers/npy", "readers/npz", "readers/raw", "readers/recordio",
-		"readers/tar", "readers/tfrecord"},
+		"readers/tar", "readers/tfrecord", "readers/tokens"},
 	"readers/formattest": format,
 
 	"capi": {"cuda", "pyfeed", "pyfeed/memory", "program", "program/desc", "pyfeed/shared", "pyfeed/staging", "pyfeed/trace",

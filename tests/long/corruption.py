@@ -212,6 +212,7 @@ GZIP = (gzip.compress, gzip.decompress)
 ZLIB = (zlib.compress, zlib.decompress)
 FEATURES = {"x": {"kind": "variable", "dtype": "float32"}, "y": "int64"}
 XY = {"names": ["x", "y"]}
+TOKENS = {"format": "tokens", "dtype": "int32", "length": 4}
 RAW = {"shapes": [(5,), ()], "dtypes": ["int32", "float64"]}
 KINDS = [
     Kind("recordio", written(arrays, records_per_chunk=7), {}, True, recordio),
@@ -241,6 +242,7 @@ KINDS = [
     Kind("raw", written(fixed), RAW, False, damaged),
     Kind("raw.sz", written(fixed), RAW, True, None),
     Kind("idx", written(column), {}, False, damaged),
+    Kind("tokens", written(column, format="tokens", dtype="int32"), TOKENS, False, damaged),
 ]  # fmt: skip
 
 

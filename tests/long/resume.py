@@ -49,7 +49,7 @@ KILLS = 24  # in a round
 HALTED = 4  # one in this many kills is made to fall while a checkpoint is written
 STEPS = 250  # of a whole training, about
 MAX_STATE_BYTES = 1024  # of a reader of at most eight files at a time, as JSON
-FORMATS = ("npy", "npz", "idx", "raw", "tfrecord", "csv", "jsonl", "recordio", "tar", "arrow")
+FORMATS = ("npy", "npz", "idx", "raw", "tfrecord", "csv", "jsonl", "recordio", "tar", "arrow", "tokens")
 
 
 @dataclasses.dataclass
@@ -80,7 +80,7 @@ class Figures:
 
 def record(kind: str, number: int) -> tuple[Any, ...]:
     word = f"record {number}" * (number % 3)
-    if kind in ("npy", "idx", "tar"):
+    if kind in ("npy", "idx", "tar", "tokens"):
         row = np.array([number, 7 * number, -number][:ROW], "int32")
         return (row, word) if kind == "tar" else (row,)
     if kind in ("csv", "jsonl"):
@@ -101,6 +101,9 @@ def options(kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
             {"name": "word", "dtype": "bytes"},
         ]
         return {"features": features}, {"features": features}
+    if kind == "tokens":
+        tokens = {"format": kind, "dtype": "int32"}
+        return tokens, {**tokens, "length": ROW}
     names = {"npz": ["id", "x"], "csv": ["id", "x", "word"], "jsonl": ["id", "x", "word"], "tar": ["npy", "txt"]}.get(
         kind
     )
@@ -164,7 +167,7 @@ def draw(rng: random.Random, folder: Path) -> tuple[str, int, Plan]:
             "second": rng.random() < 0.1,
             "chain": chain,
             "epochs": max(1, min(100, round(STEPS / max(in_a_pass, 1)))),
-            "rows": kind in ("npy", "idx", "tar"),
+            "rows": kind in ("npy", "idx", "tar", "tokens"),
             "reading": {},
             "map_threads": 1,
             "depth": 2,

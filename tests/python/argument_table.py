@@ -192,6 +192,9 @@ open_tar filenames fields end num_threads ordered interleave shuffle_files shuff
     even index index_dir on_corrupt verify_first compression io as_dict name scope shapes dtypes lod_levels names
 open_tfrecord filenames features num_threads ordered interleave shuffle_files shuffle_records rank world virtual_shards
     even index index_dir on_corrupt verify_first compression io as_dict name scope shapes dtypes lod_levels names
+open_tokens filenames length stride targets documents last dtype output_dtype layout num_threads ordered interleave
+    shuffle_files shuffle_records rank world virtual_shards even index index_dir on_corrupt verify_first compression io
+    as_dict name scope
 open_writer filename format shapes dtypes lod_levels names options
 program_guard main startup
 py_array_reader capacity shapes place dtypes bytes_limit lod_levels names as_dict name scope
@@ -259,25 +262,28 @@ shuffle from_dataset.batch_size from_dataset.capacity from_dataset.rank from_dat
 open_csv.rank open_files.rank open_idx.rank open_npy.rank open_npz.rank open_raw.rank open_recordio.rank: none
 open_tar.rank open_tfrecord.rank open_csv.world open_files.world open_idx.world open_npy.world open_npz.world: none
 open_jsonl.rank open_jsonl.world: none
-open_raw.world open_recordio.world open_tar.world open_tfrecord.world open_arrow.rank open_arrow.world: none
+open_raw.world open_recordio.world open_tar.world open_tfrecord.world open_arrow.rank open_arrow.world open_tokens.rank open_tokens.world: none
+length stride: none
 exit_status: negative
 timeout: none fraction huge
 low high: fraction negative huge
 step value: fraction nan negative huge true
 
 append_batch_size as_dict copy daemon drop_last in_place index ordered persistable persistent ragged restartable: true
-strict: true
+strict targets: true
 rng verify_first with_position: true
 map.as_dict: none true
 header: none true
 
-byte_order compression delimiter end feeder_name filename filenames instances io key message name: str
+byte_order compression delimiter end documents feeder_name filename filenames instances io key message name: str
+last layout: str
 on_corrupt on_error out path records tag text even: str
 shard.even from_dataset.even: none str
 open_csv.even open_files.even open_idx.even open_npy.even open_npz.even open_raw.even open_recordio.even: none str
-open_tar.even open_tfrecord.even open_arrow.even open_jsonl.even: none str
+open_tar.even open_tfrecord.even open_arrow.even open_jsonl.even open_tokens.even: none str
 comment format index_dir quote trace.file: none str
 open_files.name open_recordio.name open_npy.name open_raw.name open_npz.name open_tfrecord.name open_tar.name: none str
+open_tokens.name: none str
 open_csv.name open_idx.name random_data.name py_array_reader.name from_generator.name SharedFeedQueue.name: none str
 open_jsonl.name: none str
 create_global_var.name PyArrayFeedQueueHolder.name open_arrow.name: none str
@@ -286,7 +292,7 @@ method outs suffixes:
 missing default: none str fraction nan negative huge
 
 dims lengths sequences shape tensors:
-dtype dtypes lod lod_levels shapes variable.shape: none
+dtype dtypes lod lod_levels output_dtype shapes variable.shape: none
 open_raw.shapes open_raw.dtypes random_data.shapes py_array_reader.shapes from_generator.shapes SharedFeedQueue.shapes:
 init_once.shapes:
 column_dtypes columns features fields: none

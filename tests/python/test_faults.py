@@ -50,9 +50,14 @@ def row(format: str, i: int) -> Any:
     )
 
 
+TOKENS = {"format": "tokens", "dtype": "int32"}
+
+
 def write(path: Path, records: int, **options: Any) -> None:
     format = path.name.split(".")[1]
     named = {"npz": ["x"], "csv": ["x"], "jsonl": ["x"], "tar": ["npy"]}.get(format)
+    if format == "tokens":
+        options |= TOKENS
     with pyfeed.open_writer(path, names=named, **options) as writer:
         for i in range(records):
             writer.write((row(format, i),))
@@ -80,6 +85,8 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], byt
 
 
 def how(path: Path) -> dict[str, Any]:
+    if ".tokens" in path.name:
+        return {**TOKENS, "length": WIDTH}
     return {"shapes": [(WIDTH,)], "dtypes": ["int32"]} if ".raw" in path.name else {}
 
 
@@ -120,7 +127,7 @@ def is_file_error(error: Exception | None, path: Path, code: int, least: int, en
     assert least <= error.offset <= end
 
 
-FORMATS = ["npy", "npz", "tfrecord", "recordio", "tar", "raw", "csv", "idx", "arrow", "arrows", "jsonl"]
+FORMATS = ["npy", "npz", "tfrecord", "recordio", "tar", "raw", "csv", "idx", "arrow", "arrows", "jsonl", "tokens"]
 PACKED = ["", ".gz", ".zst", ".sz", ".zlib"]
 CODES = {"EIO": errno.EIO, "ESTALE": errno.ESTALE}
 # The codecs that deliver the bytes before an error. The others deliver only complete blocks.
@@ -154,7 +161,7 @@ def test_a_sector_that_cannot_be_read(
     least = known * len(expected) // len(data) - (22 if name.split(".")[1] in SMALL_PARTS else 2)
     if ".npz" in name or (packed and ".arrow." in name):
         least = 0
-    views = io == "map" and name in ("a.npy", "a.raw", "a.arrow", "a.arrows")
+    views = io == "map" and name in ("a.npy", "a.raw", "a.arrow", "a.arrows", "a.tokens")
 
     def check(records: list[bytes], error: Exception | None, batch: int = 1) -> None:
         if packed:
@@ -347,7 +354,8 @@ def convert(path: Path, source: Path) -> None:
     """Run the command `convert`, which prints an error without a traceback; raise OSError if it fails."""
     said = io.StringIO()
     with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
-        status = main(["convert", str(source), "-o", str(path), "--names", "npy"])
+        to = ["--to", "tokens", "--to-option", "dtype=int32"] if path.suffix == ".tokens" else []
+        status = main(["convert", str(source), "-o", str(path), "--names", "npy", *to])
     if status:
         assert "Traceback" not in said.getvalue()
         raise OSError(

@@ -467,13 +467,15 @@ def test_counters_of_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "suffix", ["recordio", "npy", "npz", "tfrecord", "tar", "csv", "tsv", "jsonl", "raw", "idx", "arrow", "arrows"]
+    "suffix",
+    ["recordio", "npy", "npz", "tfrecord", "tar", "csv", "tsv", "jsonl", "raw", "idx", "arrow", "arrows", "tokens"],
 )
 def test_what_is_written_can_be_read(tmp_path: Path, suffix: str) -> None:
     options: dict[str, dict[str, Any]] = {
         "tar": {"names": ["cls"]},
         "raw": {"shapes": [()], "dtypes": ["int32"]},
         "tfrecord": {"names": ["x"]},
+        "tokens": {"format": "tokens"},
     }
     file = tmp_path / f"x.{suffix}"
     with open_writer(file, **options.get(suffix, {})) as writer:
@@ -482,6 +484,7 @@ def test_what_is_written_can_be_read(tmp_path: Path, suffix: str) -> None:
     reading: dict[str, dict[str, Any]] = {
         "tfrecord": {"features": [{"name": "x", "dtype": "int32"}]},
         "raw": options["raw"],
+        "tokens": {"format": "tokens", "length": 1},
     }
     assert firsts(open_files(file, **reading.get(suffix, {}))) == [0, 1, 2, 3, 4]
     if suffix == "tfrecord":
@@ -671,7 +674,9 @@ def test_what_is_read_can_be_written_on(tmp_path: Path) -> None:
 def test_formats() -> None:
     tags = [f.tag for f in pyfeed.formats.list_formats()]
     assert tags == sorted(tags)
-    assert {"arrow", "csv", "idx", "jsonl", "npy", "npz", "raw", "recordio", "tar", "tfrecord", "tsv"} <= set(tags)
+    assert {"arrow", "csv", "idx", "jsonl", "npy", "npz", "raw", "recordio", "tar", "tfrecord", "tokens", "tsv"} <= set(
+        tags
+    )
     (npy,) = (f for f in pyfeed.formats.list_formats() if f.tag == "npy")
     assert npy == pyfeed.formats.Format("npy", (".npy",), True)
 

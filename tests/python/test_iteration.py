@@ -613,6 +613,7 @@ FORMATS: dict[str, Callable[[Path], Reader]] = {
     "idx": lambda path: open_files(path),
     "arrow": lambda path: pyfeed.open_arrow(path),
     "raw": lambda path: pyfeed.open_raw(path, [(3,)], ["uint8"], header_bytes=2),
+    "tokens": lambda path: pyfeed.open_tokens(path, 3, dtype="uint8"),
 }
 
 
@@ -624,10 +625,12 @@ def test_lengths_of_formats(format_: str, num_threads: int, tmp_path: Path) -> N
     if format_ == "raw":
         path.write_bytes(b"xx" + data.tobytes())
     else:
-        with pyfeed.open_writer(path) as writer:
+        with pyfeed.open_writer(path, format_) as writer:
             for row in data:
                 writer.write((row,))
     options: dict[str, Any] = {"num_threads": num_threads}
+    if format_ == "tokens":
+        options |= {"length": 3}
     if format_ == "raw":
         options |= {"shapes": [(3,)], "dtypes": ["uint8"], "header_bytes": 2}
     reader = open_files(path, format=format_, **options)

@@ -60,6 +60,7 @@ ROOT_NAMES = [
     "open_recordio",
     "open_tar",
     "open_tfrecord",
+    "open_tokens",
     "open_writer",
 ]
 

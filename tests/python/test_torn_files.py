@@ -135,18 +135,20 @@ def row_of(format: str, i: int) -> Any:
 
 
 @pytest.mark.parametrize(
-    "format", ["npy", "npz", "tfrecord", "recordio", "tar", "raw", "csv", "idx", "arrow", "arrows", "jsonl"]
+    "format", ["npy", "npz", "tfrecord", "recordio", "tar", "raw", "csv", "idx", "arrow", "arrows", "jsonl", "tokens"]
 )
 @pytest.mark.parametrize("io", ["map", "read"])
 def test_a_file_written_to_while_it_is_read_is_an_error_at_its_end(tmp_path: Path, format: str, io: str) -> None:
     path = tmp_path / f"a.{format}"
     rows = 100_000 if format in ("csv", "jsonl") else 4000
     named = {"npz": ["x"], "csv": ["x"], "tar": ["npy"]}.get(format)
-    with pyfeed.open_writer(path, names=named) as writer:
+    with pyfeed.open_writer(path, format, names=named) as writer:
         for i in range(rows):
             writer.write((row_of(format, i),))
     os.utime(path, (1_000_000_000, 1_000_000_000))
     given: dict[str, Any] = {"shapes": [(100,)], "dtypes": ["int32"]} if format == "raw" else {}
+    if format == "tokens":
+        given = {"format": format, "length": 100}
     for on_corrupt in ("raise", "skip"):
         reader = pyfeed.open_files(path, io=io, num_threads=0, on_corrupt=on_corrupt, **given)
         reader.read()
