@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from ._options import Columns, ReadOptions, ReadOptionsWithSlots, TarField, TFRecordFeature
+    from ._options import Columns, Condition, ReadOptions, ReadOptionsWithSlots, TarField, TFRecordFeature
 
 Path = str | os.PathLike[str]
 
@@ -124,6 +124,38 @@ def check_columns(name: str, value: Any) -> list[dict[str, Any]]:
         ]
     all_columns = items(name, value, "a sequence of names, numbers or dicts, or a mapping from names of slots to them")
     return [_check_selected_column(f"{name}[{i}]", column) for i, column in enumerate(all_columns)]
+
+
+def check_conditions(name: str, value: Any) -> list[list[Any]]:
+    """Accept conditions of columns: sequences of a column, an operator and a value."""
+    return [
+        _check_condition(f"{name}[{i}]", one)
+        for i, one in enumerate(items(name, value, "a sequence of conditions, such as ('x', '>', 0)"))
+    ]
+
+
+def _check_condition(name: str, value: Any) -> list[Any]:
+    parts = items(name, value, "a column, an operator and a value")
+    if len(parts) != 3:
+        refuse(name, "a column, an operator and a value", value)
+    column, operator, bound = parts
+    about = f"{name}: {format_value(column)}"
+    found = text(name, column) if isinstance(column, str) else _column_number(name, column)
+    if text(about, operator) == "in":
+        return [found, operator, [_check_bound(about, one) for one in items(about, bound, "a sequence of values")]]
+    return [found, operator, _check_bound(about, bound)]
+
+
+def _check_bound(name: str, value: Any) -> bool | int | float | str:
+    if isinstance(value, str):
+        return text(name, value)
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    if isinstance(value, (int, np.integer)):
+        return int(value)
+    if isinstance(value, (float, np.floating)) and math.isfinite(value):
+        return float(value)
+    refuse(name, "a finite number, a bool or a str", value)
 
 
 FEATURES = 'a dict from names to dtypes, such as {"label": "int64"}'
@@ -1252,6 +1284,68 @@ def open_tokens(
         "layout": layout,
     }
     return _open_format(filenames, "tokens", options, **reading)
+
+
+@validate(
+    filenames=check_paths,
+    columns=optional(check_columns),
+    default=optional(check_missing_value),
+    where=optional(check_conditions),
+    **SLOT_CHECKS,
+    **READER_CHECKS,
+)
+def open_parquet(
+    filenames: Path | Iterable[Path],
+    *,
+    columns: Columns | None = None,
+    default: float | str | None = None,
+    where: Sequence[Condition] | None = None,
+    **reading: Unpack[ReadOptionsWithSlots],
+) -> Reader:
+    """Make a reader of Parquet files: each row is a record, and each column is a slot.
+
+    Parameters
+    ----------
+    filenames : str, path or iterable of them
+        As for `open_files`, with any suffix.
+    columns : sequence or mapping, optional
+        The slots, in their order, as for `open_csv`. Only these columns are read. The columns in a struct have
+        names such as ``"a.b"``, those of a map are ``"m.key"`` and ``"m.value"``. A list whose rows all have the
+        same length becomes an array of that shape if ``dims`` gives the shape.
+    default : float or str, optional
+        The value of nulls: a number, ``"nan"``, or the text in a column of byte strings. A null list is empty
+        then. By default, a null is an error. A column may have a ``default`` of its own.
+    where : sequence of (column, operator, value), optional
+        Conditions, with the operators ``==``, ``!=``, ``<``, ``<=``, ``>``, ``>=`` and ``in``, whose value is a
+        sequence. A row group is left out if its statistics show that no row meets all conditions. The rows of
+        other row groups are all read, also those that do not meet the conditions.
+    **reading
+        The other keyword arguments of `open_files`.
+
+    Returns
+    -------
+    Reader
+
+    Raises
+    ------
+    FileError, CorruptRecordError, InvalidArgument
+        As for `open_files`. A null without a default is an `InvalidArgument`.
+    UnsupportedError
+        The file is encrypted, or has something else that cannot be read; the error names it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pyfeed import open_parquet, open_writer
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with open_writer(f"{folder}/a.parquet", names=["x", "kind"]) as writer:
+    ...         for x, kind in (1.5, b"cat"), (2.5, b"dog"):
+    ...             writer.write([x, kind])
+    ...     [(x.item(), kind.bytes_list()) for x, kind in open_parquet(f"{folder}/a.parquet")]
+    [(1.5, [b'cat']), (2.5, [b'dog'])]
+    """
+    options = {"columns": columns, "default": default, "where": where}
+    return _open_format(filenames, "parquet", options, **reading)
 
 
 @validate(

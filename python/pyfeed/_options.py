@@ -180,3 +180,6 @@ class Column(TypedDict, total=False):
 
 
 Columns = Sequence[str | int | Column] | Mapping[str, str | int | Sequence[str | int] | Column]
+
+# A column, an operator, and the value or the values that it compares the column with.
+Condition = tuple[str | int, str, bool | float | str | Sequence[bool | float | str]]

@@ -17,6 +17,7 @@ import (
 	_ "github.com/pyfeed/pyfeed/readers/jsonl"
 	_ "github.com/pyfeed/pyfeed/readers/npy"
 	_ "github.com/pyfeed/pyfeed/readers/npz"
+	_ "github.com/pyfeed/pyfeed/readers/parquet"
 	_ "github.com/pyfeed/pyfeed/readers/raw"
 	_ "github.com/pyfeed/pyfeed/readers/recordio"
 	_ "github.com/pyfeed/pyfeed/readers/tar"

@@ -46,6 +46,7 @@ var kindsOfFiles = []kindOfFile{
 	{"tfrecord", oneNumber, oneNumber + `, "options": {"features": [{"name": "x", "dtype": "int64"}]}`, true},
 	{"recordio", oneNumber + `, "options": {"records_per_chunk": 16}`, "", true},
 	{"tar", `"slots": [{"name": "id", "dtype": "int64", "dims": []}]`, "", false},
+	{"parquet", oneNumber + `, "options": {"row_group_records": 64}`, "", false},
 }
 
 // numbersFile returns the bytes of a file of n numbers, and whether the format can be written with that compression.

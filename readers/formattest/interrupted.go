@@ -20,6 +20,9 @@ func (f Format) Interrupted(t *testing.T, data []byte, c record.Config) (looks i
 	storage.PollEvery = 32 << 10
 	defer func() { storage.PollEvery = every }()
 	paths := map[string]string{"map": File(t, "a"+f.Suffix, data), "gzip": File(t, "a"+f.Suffix+".gz", Gzip(data))}
+	if f.NotCompressed {
+		delete(paths, "gzip")
+	}
 	for way, path := range paths {
 		_, want := f.readInterrupted(t, path, c, 0)
 		for at := 1; ; at++ {

@@ -459,6 +459,29 @@ func (f *File) SeekTo(offset int64) error {
 	return f.Corrupt(end, -1, "expected data up to offset %d, found the end", offset)
 }
 
+// ReadAt fills b with the bytes at an offset of a file that is not compressed and whose size is known. It does not move the
+// position. Any goroutine may call it until Close.
+func (f *File) ReadAt(b []byte, offset int64) error {
+	n, err := 0, error(nil)
+	switch source := f.source.(type) {
+	case *positioned:
+		n, err = source.file.ReadAt(b, offset)
+	case io.ReaderAt:
+		n, err = source.ReadAt(b, offset)
+	default: // in memory
+		if offset <= int64(len(f.data)) {
+			n = copy(b, f.data[offset:])
+		}
+	}
+	switch {
+	case n == len(b):
+		return nil
+	case err == nil || err == io.EOF:
+		return f.Corrupt(offset+int64(n), -1, "expected %d bytes, found the end of the file", len(b)-n)
+	}
+	return f.ioErrorAt(offset+int64(n), "read", err)
+}
+
 // Finish reads to the end of the data, where compressed files have their checksum. On a closed File it does nothing.
 func (f *File) Finish() error {
 	if f.InMemory() {

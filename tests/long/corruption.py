@@ -243,6 +243,8 @@ KINDS = [
     Kind("raw.sz", written(fixed), RAW, True, None),
     Kind("idx", written(column), {}, False, damaged),
     Kind("tokens", written(column, format="tokens", dtype="int32"), TOKENS, False, damaged),
+    Kind("parquet", written(arrays, row_group_records=7), {}, False, damaged),
+    Kind("parquet", written(words, compression="zstd"), {}, False, damaged),
 ]  # fmt: skip
 
 

@@ -49,7 +49,7 @@ KILLS = 24  # in a round
 HALTED = 4  # one in this many kills is made to fall while a checkpoint is written
 STEPS = 250  # of a whole training, about
 MAX_STATE_BYTES = 1024  # of a reader of at most eight files at a time, as JSON
-FORMATS = ("npy", "npz", "idx", "raw", "tfrecord", "csv", "jsonl", "recordio", "tar", "arrow", "tokens")
+FORMATS = ("npy", "npz", "idx", "raw", "tfrecord", "csv", "jsonl", "recordio", "tar", "arrow", "tokens", "parquet")
 
 
 @dataclasses.dataclass
@@ -112,12 +112,18 @@ def options(kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def write_files(rng: random.Random, kind: str, folder: Path, most: int) -> tuple[str, int]:
     """Write files of random lengths; return their pattern and the number of all records."""
-    suffix = kind + (rng.choice([".gz", ".gz" if kind == "tfrecord" else ".zst"]) if rng.random() < 0.25 else "")
+    packs = rng.random() < 0.25 and kind != "parquet"
+    suffix = kind + (rng.choice([".gz", ".gz" if kind == "tfrecord" else ".zst"]) if packs else "")
     written = options(kind)[0]
     if kind == "recordio":
         written = {"records_per_chunk": rng.choice([3, 20, 1000]), "compression": rng.choice(["none", "snappy"])}
     if kind == "arrow":
         written = {"batch_records": rng.choice([3, 20, 1000]), "compression": rng.choice(["none", "lz4", "zstd"])}
+    if kind == "parquet":
+        written = {
+            "row_group_records": rng.choice([3, 20, 1000]),
+            "compression": rng.choice(["none", "snappy", "zstd"]),
+        }
     count = 0
     for file in range(rng.randint(1, 12)):
         with pyfeed.open_writer(folder / f"{file:02}.{suffix}", **written) as writer:

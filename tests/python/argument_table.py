@@ -183,6 +183,9 @@ open_npy filenames instances num_threads ordered interleave shuffle_files shuffl
 open_npz filenames arrays instances num_threads ordered interleave shuffle_files shuffle_records rank world
     virtual_shards even index index_dir on_corrupt verify_first compression io as_dict name scope shapes dtypes
     lod_levels names
+open_parquet filenames columns default where num_threads ordered interleave shuffle_files shuffle_records rank world
+    virtual_shards even index index_dir on_corrupt verify_first compression io as_dict name scope shapes dtypes
+    lod_levels names
 open_raw filenames shapes dtypes names byte_order header_bytes num_threads ordered interleave shuffle_files
     shuffle_records rank world virtual_shards even index index_dir on_corrupt verify_first compression io as_dict name
     scope
@@ -260,9 +263,11 @@ count after shuffle_files shuffle_records virtual_shards cell_bytes rows pass_id
 preview.count:
 shuffle from_dataset.batch_size from_dataset.capacity from_dataset.rank from_dataset.world: none
 open_csv.rank open_files.rank open_idx.rank open_npy.rank open_npz.rank open_raw.rank open_recordio.rank: none
+open_parquet.rank open_parquet.world: none
 open_tar.rank open_tfrecord.rank open_csv.world open_files.world open_idx.world open_npy.world open_npz.world: none
 open_jsonl.rank open_jsonl.world: none
-open_raw.world open_recordio.world open_tar.world open_tfrecord.world open_arrow.rank open_arrow.world open_tokens.rank open_tokens.world: none
+open_raw.world open_recordio.world open_tar.world open_tfrecord.world open_arrow.rank: none
+open_arrow.world open_tokens.rank open_tokens.world: none
 length stride: none
 exit_status: negative
 timeout: none fraction huge
@@ -280,11 +285,12 @@ last layout: str
 on_corrupt on_error out path records tag text even: str
 shard.even from_dataset.even: none str
 open_csv.even open_files.even open_idx.even open_npy.even open_npz.even open_raw.even open_recordio.even: none str
-open_tar.even open_tfrecord.even open_arrow.even open_jsonl.even open_tokens.even: none str
+open_tar.even open_tfrecord.even open_arrow.even open_jsonl.even open_tokens.even open_parquet.even: none str
 comment format index_dir quote trace.file: none str
 open_files.name open_recordio.name open_npy.name open_raw.name open_npz.name open_tfrecord.name open_tar.name: none str
 open_tokens.name: none str
-open_csv.name open_idx.name random_data.name py_array_reader.name from_generator.name SharedFeedQueue.name: none str
+open_csv.name open_idx.name open_parquet.name random_data.name py_array_reader.name: none str
+from_generator.name SharedFeedQueue.name: none str
 open_jsonl.name: none str
 create_global_var.name PyArrayFeedQueueHolder.name open_arrow.name: none str
 names open_npz.arrays ax: none
@@ -295,7 +301,7 @@ dims lengths sequences shape tensors:
 dtype dtypes lod lod_levels output_dtype shapes variable.shape: none
 open_raw.shapes open_raw.dtypes random_data.shapes py_array_reader.shapes from_generator.shapes SharedFeedQueue.shapes:
 init_once.shapes:
-column_dtypes columns features fields: none
+column_dtypes columns features fields where: none
 
 args arrays: list
 array: bytes str fraction nan negative huge true

@@ -58,6 +58,7 @@ FORMATS: dict[str, tuple[list[str], list[str]]] = {
     "jsonl": (["--names", "x,y"], ["--option", f"columns={FIELDS}"]),
     "tar": (["--names", "npy,cls"], ["--option", 'fields=["npy","cls"]']),
     "raw": ([], ["--slots", SLOTS]),
+    "parquet": (["--to-option", "compression=zstd"], []),
 }
 
 

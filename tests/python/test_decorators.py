@@ -366,6 +366,7 @@ FORMATS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # by suffix: the 
     "raw": ({"shapes": [()], "dtypes": ["int32"]}, {"shapes": [()], "dtypes": ["int32"]}),
     "idx": ({}, {}),
     "tokens": ({"format": "tokens"}, {"format": "tokens", "length": 1}),
+    "parquet": ({}, {}),
 }
 
 

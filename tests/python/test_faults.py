@@ -127,7 +127,21 @@ def is_file_error(error: Exception | None, path: Path, code: int, least: int, en
     assert least <= error.offset <= end
 
 
-FORMATS = ["npy", "npz", "tfrecord", "recordio", "tar", "raw", "csv", "idx", "arrow", "arrows", "jsonl", "tokens"]
+FORMATS = [
+    "npy",
+    "npz",
+    "tfrecord",
+    "recordio",
+    "tar",
+    "raw",
+    "csv",
+    "idx",
+    "arrow",
+    "arrows",
+    "jsonl",
+    "tokens",
+    "parquet",
+]
 PACKED = ["", ".gz", ".zst", ".sz", ".zlib"]
 CODES = {"EIO": errno.EIO, "ESTALE": errno.ESTALE}
 # The codecs that deliver the bytes before an error. The others deliver only complete blocks.
@@ -135,6 +149,8 @@ IN_SMALL_PIECES = (".gz", ".zlib")
 
 
 def packed(format: str) -> list[str]:
+    if format == "parquet":  # its pages are compressed, not the file
+        return ["a.parquet"]
     return [f"a.{format}{end}" for end in PACKED if (format, end) not in {("tfrecord", ".zst"), ("tfrecord", ".sz")}]
 
 

@@ -669,6 +669,114 @@ def test_a_damaged_first_record_of_recordio_makes_no_bytes(tmp_path: Path, at: i
     assert reader.stats()["details"]["corrupt"] == 1
 
 
+# ---- Parquet ----
+
+PARQUET = Path(__file__).parents[2] / "readers/parquet/testdata"
+
+
+@pytest.mark.parametrize("io", IO)
+def test_parquet_of_other_programs(io: str) -> None:
+    for program in ("pyarrow_zstd", "pandas", "polars", "duckdb", "fastparquet", "spark", "parquet_go"):
+        reader = pyfeed.open_parquet(PARQUET / f"{program}.parquet", columns=["i", "f", "s", "n"], default=-1, io=io)
+        assert len(reader) == 60
+        found = [(i.item(), f.item(), s.bytes_list()[0], n.item()) for i, f, s, n in reader]
+        text = [f"row {i % 7}".encode() * (i % 3) for i in range(60)]
+        assert found == [(i * i - 50, i / 4, text[i], i if i % 5 else -1) for i in range(60)]
+
+
+def test_columns_of_parquet() -> None:
+    columns: Any = {
+        "all": {"columns": ["u8", "i16"], "dtype": "float32"},
+        "v": {"columns": "v", "dims": (3,)},
+        "z": "st.y.z",
+        "key": "m.key",
+    }
+    reader = pyfeed.open_parquet(PARQUET / "types.parquet", columns=columns)
+    assert reader.names == ("all", "v", "z", "key")
+    assert reader.slots == [
+        Slot("all", "float32", (2,), 0),
+        Slot("v", "float32", (3,), 0),
+        Slot("z", "uint8", (-1,), 1),
+        Slot("key", "uint8", (-1,), 2),
+    ]
+    numbers, vectors, texts, _ = reader.shuffle(60, seed=1).batch(60).read()
+    order = numbers[:, 0].astype(int).tolist()
+    assert sorted(order) == list(range(60))
+    assert vectors.tolist() == [[i, i + 1, i + 2] for i in order]
+    assert texts.bytes_list() == [b"z%d" % i for i in order]
+
+
+def test_nulls_of_parquet() -> None:
+    with pytest.raises(pyfeed.errors.InvalidArgument, match='column "n", row group 0, row 0 of the file') as caught:
+        pyfeed.open_parquet(PARQUET / "pandas.parquet", columns=["n"]).read()
+    assert caught.value.record == 0
+    columns: Any = {"n": {"dtype": "float64", "default": float("nan")}}
+    (found,) = pyfeed.open_parquet(PARQUET / "pandas.parquet", columns=columns).batch(60).read()
+    assert np.isnan(found).tolist() == [i % 5 == 0 for i in range(60)]
+
+
+def test_where_of_parquet() -> None:
+    def rows(where: Any) -> list[int]:
+        reader = pyfeed.open_parquet(PARQUET / "pyarrow_snappy.parquet", columns=["f"], where=where)
+        return [int(4 * f.item()) for (f,) in reader]
+
+    first, second, third = list(range(25)), list(range(25, 50)), list(range(50, 60))
+    assert rows([("f", ">=", 12.25)]) == second + third
+    assert rows([("i", "in", [-50, np.int64(3431)])]) == first + third
+    assert rows([("i", ">", -51), ("i", "<", 575)]) == first
+    assert rows([["s", "==", "row 3"]]) == first + second + third
+    for where, message in [
+        (["i"], r"where\[0\]: expected a column, an operator and a value, found 'i'"),
+        ([("i", ">", None)], "'i': expected a finite number, a bool or a str, found None"),
+        ([("i", "~", 3)], "where: expected one of the operators"),
+        ([("j", ">", 3)], 'found "j"'),
+    ]:
+        with pytest.raises(pyfeed.errors.Error, match=message):
+            rows(where)
+
+
+@pytest.mark.parametrize("compression", ["snappy", "zstd", "gzip", "none"])
+def test_parquet_is_written_and_read(tmp_path: Path, compression: str) -> None:
+    def row(i: int) -> list[Any]:
+        tokens = np.arange(i % 5, dtype="int32")
+        return [
+            np.full((2, 3), i, "float32"),
+            f"text {i}",
+            LoDTensor(tokens, [[0, len(tokens)]]),
+            np.uint64(2**64 - 1 - i),
+        ]
+
+    path = tmp_path / "a.parquet"
+    with open_writer(path, names=["x", "s", "t", "u"], compression=compression, row_group_records=30) as writer:
+        for i in range(100):
+            writer.write(row(i))
+    reader = pyfeed.open_parquet(path)
+    assert reader.names == ("x", "s", "t", "u")
+    found = list(reader)
+    assert len(found) == 100
+    for i, (x, s, t, u) in enumerate(found):
+        expected = row(i)
+        same(x, expected[0])
+        assert s.bytes_list() == [b"text %d" % i]
+        same(t.data, expected[2].data)
+        same(u, np.array(expected[3]))
+
+
+def test_parquet_that_is_refused(tmp_path: Path) -> None:
+    whole = (PARQUET / "pyarrow_none.parquet").read_bytes()
+    (tmp_path / "a.parquet.gz").write_bytes(gzip.compress(whole))
+    os.mkfifo(tmp_path / "b.parquet")
+    (tmp_path / "c.parquet").write_bytes(whole[:-4] + b"PARE")
+    with open(tmp_path / "b.parquet", "r+b", buffering=0):  # so that the reader need not wait for a writer
+        for name, message in {
+            "a.parquet.gz": "compressed as a whole",
+            "b.parquet": "a pipe",
+            "c.parquet": "encrypted",
+        }.items():
+            with pytest.raises(pyfeed.errors.UnsupportedError, match=message):
+                pyfeed.open_parquet(tmp_path / name)
+
+
 # ---- Raw records and IDX ----
 
 

@@ -56,6 +56,7 @@ ROOT_NAMES = [
     "open_jsonl",
     "open_npy",
     "open_npz",
+    "open_parquet",
     "open_raw",
     "open_recordio",
     "open_tar",

@@ -46,6 +46,7 @@ SUFFIXES = [
         ".arrow",
         ".arrows",
         ".arrows.gz",
+        ".parquet",
     ),
     *(".tfrecord", ".tfrecord.gz", ".counted"),
 ]
@@ -69,6 +70,8 @@ class Files(NamedTuple):
             slots["records_per_chunk"] = 3
         elif ".arrow" in self.suffix:
             slots["batch_records"] = 3
+        elif self.suffix == ".parquet":
+            slots["row_group_records"] = 3
         for f, size in enumerate(self.sizes):
             path = folder / f"{f}{self.suffix}"
             numbers = [100 * f + r for r in range(size)]
@@ -101,7 +104,9 @@ def some_files(rng: random.Random) -> Files:
     if rng.random() < 0.5:
         options["shuffle_files"] = rng.randrange(10)
     suffix = rng.choice(SUFFIXES)
-    damaged = suffix in (".recordio", ".tfrecord", ".csv", ".tar", ".arrow", ".arrows") and rng.random() < 0.5
+    damaged = (
+        suffix in (".recordio", ".tfrecord", ".csv", ".tar", ".arrow", ".arrows", ".parquet") and rng.random() < 0.5
+    )
     least = 7 if damaged else 1  # so that the first record, from which slots are inferred, is whole
     sizes = [rng.randint(least, 12) for _ in range(rng.randint(1, 6))]
     return Files(suffix, sizes, options, rng.randint(500, 999) if damaged else None)

@@ -1,0 +1,407 @@
+package parquet
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/readers/columns"
+	"github.com/pyfeed/pyfeed/readers/record"
+)
+
+// outputKind is how the values of a column reach an instance.
+type outputKind uint8
+
+const (
+	fixedOutput  outputKind = iota // elements in the instance's row of numbers
+	vectorOutput                   // a list with a given number of elements, in the row of numbers
+	bytesOutput                    // one byte string
+	listOutput                     // a list of elements or of byte strings, with ragged offsets (LoD, level of detail)
+)
+
+// column describes how a column of the file is read.
+type column struct {
+	leaf         *leaf
+	slot         int
+	kind         outputKind
+	dtype        pyfeed.DType
+	size         int       // bytes of an output element
+	physicalSize int       // bytes of a stored value; 0: it varies
+	convert      converter // nil: elements are the stored values
+	text         bool      // the values are byte strings
+	at           int       // of the first element in the row of numbers
+	count        int       // elements of a vector
+
+	fallback        []byte // the element or byte string for null; nil: null is an error
+	unrepresentable string // the text of the default, if no element of the dtype represents it
+}
+
+// output describes how a slot of an instance is made.
+type output struct {
+	slot     pyfeed.Slot
+	kind     outputKind
+	at, size int // in the row of numbers
+	column   int // of a slot that is not in the row of numbers: index in table.columns
+}
+
+// table says which columns make which slots.
+type table struct {
+	leaves    []leaf
+	columns   []column
+	outputs   []output
+	slots     []pyfeed.Slot
+	slotNames []string
+	row       int // size of an instance's numbers, in bytes
+	ragged    int // columns that are not in the row of numbers
+}
+
+// group has the columns of one slot.
+type group struct {
+	name     string
+	columns  []int
+	single   bool // a column by itself, rather than a list of one column
+	dtype    string
+	dims     pyfeed.Dims
+	fallback *columns.Value
+	given    *pyfeed.Slot
+}
+
+func (t *table) names() *columns.Names {
+	all := make([]string, len(t.leaves))
+	for i := range t.leaves {
+		all[i] = t.leaves[i].label
+	}
+	return &columns.Names{All: all, Count: len(all)}
+}
+
+// plan decides which columns make which slots. stored are the slots that a writer of the library noted; nil: there are
+// none.
+func (t *table) plan(c *record.Config, o *Options, stored []record.SlotAttributes) error {
+	groups, err := t.group(c, o, stored)
+	if err != nil {
+		return err
+	}
+	if len(groups) == 0 {
+		return pyfeed.Errorf(pyfeed.Invalid, "parquet: expected at least 1 column, found none")
+	}
+	for i := range groups {
+		if err := t.add(i, &groups[i], o); err != nil {
+			return pyfeed.SlotErrorf(pyfeed.Invalid, i, "parquet: %v", err)
+		}
+	}
+	t.row = (t.row + 7) &^ 7 // each row is aligned for the widest element
+	named := false
+	for _, g := range groups {
+		t.slotNames = append(t.slotNames, g.name)
+		named = named || g.name != ""
+	}
+	if len(c.Names) > 0 {
+		t.slotNames = c.Names
+	} else if !named {
+		t.slotNames = nil
+	}
+	return nil
+}
+
+func (t *table) group(c *record.Config, o *Options, stored []record.SlotAttributes) (groups []group, err error) {
+	names := t.names()
+	switch {
+	case len(o.Columns) > 0:
+		if c.Slots != nil && len(c.Slots) != len(o.Columns) {
+			return nil, pyfeed.Errorf(pyfeed.Invalid, "parquet: columns: expected %d, as there are slots, found %d", len(c.Slots), len(o.Columns))
+		}
+		for i := range o.Columns {
+			from := &o.Columns[i]
+			g := group{name: from.Name, dtype: from.DType, dims: from.Dims, fallback: from.Default}
+			if g.columns, g.single, err = names.Choose(from.Columns); err != nil {
+				return nil, pyfeed.SlotErrorf(pyfeed.Invalid, i, "parquet: columns: %v", err)
+			}
+			if g.single && g.name == "" {
+				g.name = names.All[g.columns[0]]
+			}
+			if g.single && g.dims == nil && c.Slots == nil {
+				g.dims = storedDims(stored, g.columns[0])
+			}
+			groups = append(groups, g)
+		}
+	case c.Slots == nil:
+		for i := range t.leaves {
+			groups = append(groups, group{name: t.leaves[i].label, columns: []int{i}, single: true, dims: storedDims(stored, i)})
+		}
+	case t.byName(c, names):
+		for i, name := range c.Names {
+			at, err := names.Index(name)
+			if err != nil {
+				return nil, pyfeed.SlotErrorf(pyfeed.Invalid, i, "parquet: %v", err)
+			}
+			groups = append(groups, group{name: name, columns: []int{at}, single: true})
+		}
+	default:
+		if groups, err = t.inOrder(c); err != nil {
+			return nil, err
+		}
+	}
+	for i := range c.Slots {
+		groups[i].given = &c.Slots[i]
+	}
+	return groups, nil
+}
+
+// storedDims returns the dims that a writer of the library noted for a column, if its rows have one size.
+func storedDims(stored []record.SlotAttributes, at int) pyfeed.Dims {
+	if at < len(stored) && stored[at].LoDLevels == 0 && len(stored[at].Dims) > 0 {
+		return stored[at].Dims
+	}
+	return nil
+}
+
+// byName reports whether slots are selected by the names of columns.
+func (t *table) byName(c *record.Config, names *columns.Names) bool {
+	if len(c.Names) != len(c.Slots) {
+		return false
+	}
+	some := false
+	for _, name := range c.Names {
+		if name == "" {
+			return false
+		}
+		some = some || slices.Contains(names.All, name)
+	}
+	return some
+}
+
+// inOrder gives the slots the columns in order: to a slot of numbers, as many columns of numbers as it has elements.
+func (t *table) inOrder(c *record.Config) (groups []group, err error) {
+	at := 0
+	for i, s := range c.Slots {
+		if at >= len(t.leaves) {
+			return nil, pyfeed.SlotErrorf(pyfeed.Invalid, i, "parquet: expected a slot for each of %d columns, found more: the option columns can select some columns", len(t.leaves))
+		}
+		_, dims, text, _ := natural(&t.leaves[at])
+		n := 1
+		if s.LoDLevels == 0 && t.leaves[at].maxRep == 0 && dims == nil && !text {
+			n = elements(s.Dims)
+		}
+		g := group{single: n == 1}
+		for ; n > 0 && at < len(t.leaves); n-- {
+			g.columns = append(g.columns, at)
+			at++
+		}
+		groups = append(groups, g)
+	}
+	if at != len(t.leaves) {
+		return nil, pyfeed.Errorf(pyfeed.Invalid, "parquet: slots: expected slots for all %d columns, found some for %d: the option columns can select some columns", len(t.leaves), at)
+	}
+	return groups, nil
+}
+
+// elements returns the number of elements of dims without -1, at most columns.Max+1.
+func elements(dims pyfeed.Dims) int {
+	n := int64(1)
+	for _, d := range dims {
+		if n *= max(0, min(d, columns.Max+1)); n > columns.Max {
+			return columns.Max + 1
+		}
+	}
+	return int(n)
+}
+
+// add decides how slot i is made.
+func (t *table) add(i int, g *group, o *Options) error {
+	first := &t.leaves[g.columns[0]]
+	dtype, err := g.requestedDType()
+	if err != nil {
+		return err
+	}
+	dims := g.dims
+	if g.given != nil && g.given.LoDLevels == 0 {
+		dims = g.given.Dims
+	}
+	if first.maxRep > 0 || g.isText(first, dtype) {
+		if len(g.columns) != 1 {
+			return fmt.Errorf("expected one column of lists or byte strings, found %d columns", len(g.columns))
+		}
+		return t.addRagged(i, g, first, dtype, dims, o)
+	}
+	out := output{slot: pyfeed.Slot{Name: g.name}, kind: fixedOutput}
+	natural1, valueDims, _, _ := natural(first)
+	if dtype == pyfeed.Any {
+		dtype = natural1
+	}
+	valueSize := max(1, elements(valueDims)) * dtype.Size()
+	t.row = (t.row + min(dtype.Size(), 8) - 1) &^ (min(dtype.Size(), 8) - 1)
+	out.at = t.row
+	for _, at := range g.columns {
+		l := &t.leaves[at]
+		d, dimsOf, text, _ := natural(l)
+		if l.maxRep > 0 || text || elements(dimsOf) != elements(valueDims) {
+			return fmt.Errorf("expected columns of one kind for a slot, found %s in %v and %s in %v", first.describe(), first, l.describe(), l)
+		}
+		if d != natural1 && g.dtype == "" && (g.given == nil || g.given.DType == pyfeed.Any) {
+			return fmt.Errorf("expected columns of one dtype for a slot, found %v in %v and %v in %v: dtype can convert them", natural1, first, d, l)
+		}
+		c, err := newColumn(i, l, fixedOutput, dtype, valueSize, g, o)
+		if err != nil {
+			return err
+		}
+		c.at = t.row
+		t.row += valueSize
+		t.columns = append(t.columns, c)
+	}
+	out.size = t.row - out.at
+	shape := valueDims
+	if !g.single {
+		shape = append(pyfeed.Dims{int64(len(g.columns))}, shape...)
+	}
+	if dims != nil {
+		if elements(dims) != elements(shape) {
+			return fmt.Errorf("dims: expected %d elements, as %v has, found dims %v", elements(shape), first, dims)
+		}
+		shape = dims
+	}
+	out.slot.DType, out.slot.Dims = dtype, slices.Clone(shape)
+	return t.addOutput(out)
+}
+
+func (t *table) addOutput(out output) error {
+	if len(out.slot.Dims) > pyfeed.MaxRank {
+		return fmt.Errorf("rank: expected at most %d dimensions, found %d", pyfeed.MaxRank, len(out.slot.Dims))
+	}
+	if t.row > maxRow {
+		return fmt.Errorf("expected instances of at most %d bytes of numbers, found more", maxRow)
+	}
+	t.outputs = append(t.outputs, out)
+	t.slots = append(t.slots, out.slot)
+	return nil
+}
+
+// maxRow is the largest size of the numbers of an instance, in bytes.
+const maxRow = 64 << 20
+
+// requestedDType returns the dtype that is asked for; Any: none is, or it is that of bytes.
+func (g *group) requestedDType() (pyfeed.DType, error) {
+	d := pyfeed.Any
+	if g.dtype != "" && g.dtype != "bytes" {
+		known := false
+		if d, known = pyfeed.DTypeOf(g.dtype); !known {
+			return d, fmt.Errorf("dtype: expected bytes or the name of a dtype, found %q", g.dtype)
+		}
+	}
+	if g.given == nil || g.given.DType == pyfeed.Any || d == g.given.DType {
+		return d, nil
+	}
+	if d != pyfeed.Any {
+		return d, fmt.Errorf("dtype: expected %v, as the slot says, found %v", g.given.DType, d)
+	}
+	return g.given.DType, nil
+}
+
+// isText reports whether a column without lists is read as byte strings of any length.
+func (g *group) isText(l *leaf, d pyfeed.DType) bool {
+	if g.dtype == "bytes" || g.given != nil && g.given.LoDLevels > 0 {
+		return true
+	}
+	_, _, text, _ := natural(l)
+	return text
+}
+
+// addRagged adds a slot of one column of lists or byte strings.
+func (t *table) addRagged(i int, g *group, l *leaf, dtype pyfeed.DType, dims pyfeed.Dims, o *Options) error {
+	d, valueDims, text, _ := natural(l)
+	isBytes := l.typ == typeByteArray || l.typ == typeFixed
+	wantsText := g.dtype == "bytes"
+	if wantsText && !isBytes {
+		return fmt.Errorf("dtype: expected a column of byte strings for bytes, found %s in %v", l.describe(), l)
+	}
+	levels := l.maxRep
+	text = text && (dtype == pyfeed.Any || dtype == pyfeed.Uint8) || wantsText
+	if g.given != nil && isBytes && g.given.LoDLevels == levels+1 {
+		text = true
+	}
+	if dtype == pyfeed.Any {
+		dtype = d
+	}
+	if text {
+		dtype, valueDims = pyfeed.Uint8, nil
+		levels++
+	}
+	if l.maxRep == 0 && !text {
+		return fmt.Errorf("expected byte strings, found %s in %v", l.describe(), l)
+	}
+	size := max(1, elements(valueDims)) * dtype.Size()
+	out := output{slot: pyfeed.Slot{Name: g.name, DType: dtype}}
+	vector := dims != nil && !text && l.maxRep > 0 && !slices.Contains(dims, -1) && (g.given == nil || g.given.LoDLevels == 0)
+	kind := listOutput
+	switch {
+	case vector:
+		kind = vectorOutput
+		t.row = (t.row + min(dtype.Size(), 8) - 1) &^ (min(dtype.Size(), 8) - 1)
+		count := elements(dims) / max(1, elements(valueDims))
+		if count == 0 {
+			return fmt.Errorf("dims: expected at least 1 element, found dims %v", dims)
+		}
+		if count*max(1, elements(valueDims)) != elements(dims) || l.maxRep != 1 {
+			return fmt.Errorf("dims: expected those of a list of %s, found %v", l.describe(), dims)
+		}
+		out.slot.Dims, out.at, out.size = slices.Clone(dims), t.row, count*size
+	case text && l.maxRep == 0:
+		kind = bytesOutput
+		out.slot.Dims, out.slot.LoDLevels = pyfeed.Dims{-1}, 1
+	default:
+		out.slot.Dims, out.slot.LoDLevels = append(pyfeed.Dims{-1}, valueDims...), levels
+	}
+	if g.given != nil && g.given.LoDLevels != out.slot.LoDLevels {
+		return fmt.Errorf("LoD: expected %d levels, as %s in %v has, found %d", out.slot.LoDLevels, l.describe(), l, g.given.LoDLevels)
+	}
+	c, err := newColumn(i, l, kind, dtype, size, g, o)
+	if err != nil {
+		return err
+	}
+	if c.text = text; text {
+		c.size, c.convert = 1, nil
+	}
+	out.kind = kind
+	if vector {
+		c.at, c.count = t.row, out.size/size
+		t.row += out.size
+	} else {
+		t.ragged++
+		out.column = len(t.columns)
+	}
+	t.columns = append(t.columns, c)
+	return t.addOutput(out)
+}
+
+func newColumn(slot int, l *leaf, kind outputKind, dtype pyfeed.DType, size int, g *group, o *Options) (column, error) {
+	c := column{leaf: l, slot: slot, kind: kind, dtype: dtype, size: size, physicalSize: l.typ.size()}
+	if l.typ == typeFixed {
+		c.physicalSize = l.length
+	}
+	fallback := g.fallback
+	if fallback == nil {
+		fallback = o.Default
+	}
+	_, dims, text, _ := natural(l)
+	if text || g.dtype == "bytes" || kind == bytesOutput {
+		if fallback != nil {
+			c.fallback = []byte(*fallback)
+			if c.fallback == nil {
+				c.fallback = []byte{}
+			}
+		}
+		return c, nil
+	}
+	var err error
+	if c.convert, err = requested(l, dtype); err != nil {
+		return c, fmt.Errorf("%v: %w", l, err)
+	}
+	if fallback != nil {
+		element, ok := parseDefault(string(*fallback), dtype)
+		if !ok {
+			c.unrepresentable = string(*fallback)
+			return c, nil
+		}
+		c.fallback = slices.Repeat(element, max(1, elements(dims)))
+	}
+	return c, nil
+}

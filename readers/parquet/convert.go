@@ -1,0 +1,371 @@
+package parquet
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/big"
+	"strconv"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+)
+
+// converter converts one value from its physical form to an element of the output. It returns an error if the element
+// cannot represent the value.
+type converter func(to, from []byte) error
+
+// natural returns the dtype that values of a column have without a request, the dims of a value, and whether it is a
+// byte string of any length. convert is nil if elements are the physical values themselves.
+func natural(l *leaf) (d pyfeed.DType, dims pyfeed.Dims, text bool, convert converter) {
+	switch l.typ {
+	case typeBoolean:
+		return pyfeed.Bool, nil, false, nil
+	case typeInt32, typeInt64:
+		d = pyfeed.Int32
+		if l.typ == typeInt64 {
+			d = pyfeed.Int64
+		}
+		switch l.annotation {
+		case annotatedDecimal:
+			return pyfeed.Float64, nil, false, decimal(l, pyfeed.Float64)
+		case annotatedInteger:
+			if l.bits == 8*l.typ.size() && l.unsigned {
+				return d + pyfeed.Uint32 - pyfeed.Int32, nil, false, nil
+			}
+			if l.typ == typeInt32 && (l.bits == 8 || l.bits == 16) {
+				d = pyfeed.Int8
+				if l.bits == 16 {
+					d = pyfeed.Int16
+				}
+				if l.unsigned {
+					d += pyfeed.Uint8 - pyfeed.Int8
+				}
+				return d, nil, false, cast(pyfeed.Int32, d)
+			}
+		}
+		return d, nil, false, nil
+	case typeInt96:
+		return pyfeed.Int64, nil, false, fromInt96
+	case typeFloat:
+		return pyfeed.Float32, nil, false, nil
+	case typeDouble:
+		return pyfeed.Float64, nil, false, nil
+	}
+	switch {
+	case l.annotation == annotatedDecimal:
+		return pyfeed.Float64, nil, false, decimal(l, pyfeed.Float64)
+	case l.typ == typeByteArray:
+		return pyfeed.Uint8, nil, true, nil
+	case l.annotation == annotatedFloat16 && l.length == 2:
+		return pyfeed.Float16, nil, false, nil
+	}
+	return pyfeed.Uint8, pyfeed.Dims{int64(l.length)}, false, nil
+}
+
+// requested returns a converter of the values of a column to a dtype, or an error if there is none.
+func requested(l *leaf, d pyfeed.DType) (converter, error) {
+	from, dims, text, convert := natural(l)
+	number := !text && dims == nil
+	switch {
+	case from == d && !text:
+		return convert, nil
+	case number && l.annotation == annotatedDecimal && d == pyfeed.Int64:
+		return decimal(l, d), nil
+	case number && l.annotation == annotatedDecimal:
+		from = pyfeed.Float64
+	}
+	if !number || !castable(from, d) {
+		return nil, fmt.Errorf("dtype: expected one that %s can be converted to, found %v", l.describe(), d)
+	}
+	last := cast(from, d)
+	if convert == nil {
+		return last, nil
+	}
+	return func(to, value []byte) error {
+		var between [8]byte
+		if err := convert(between[:from.Size()], value); err != nil {
+			return err
+		}
+		return last(to, between[:from.Size()])
+	}, nil
+}
+
+func isFloat(d pyfeed.DType) bool { return d == pyfeed.Float32 || d == pyfeed.Float64 }
+
+func isInteger(d pyfeed.DType) bool { return d >= pyfeed.Bool && d <= pyfeed.Uint64 }
+
+// castable reports whether numbers of a dtype can be converted to another: integers to integers that hold them and to
+// floats, and floats to other floats.
+func castable(from, to pyfeed.DType) bool {
+	switch {
+	case from == pyfeed.Bool || to == pyfeed.Bool:
+		return from == pyfeed.Bool && (isInteger(to) || isFloat(to))
+	case isInteger(from):
+		return isInteger(to) || isFloat(to)
+	}
+	return (isFloat(from) || from == pyfeed.Float16) && isFloat(to)
+}
+
+// cast returns a converter of elements.
+func cast(from, to pyfeed.DType) converter {
+	order := binary.NativeEndian
+	size := to.Size()
+	switch {
+	case from == pyfeed.Int32 && size == 1 && isInteger(to): // pixels and categories
+		least, most := int32(0), int32(math.MaxUint8)
+		if to == pyfeed.Int8 {
+			least, most = math.MinInt8, math.MaxInt8
+		}
+		return func(to, from []byte) error {
+			v := int32(order.Uint32(from))
+			if v < least || v > most {
+				return rangeError(int64(v), least, most)
+			}
+			to[0] = byte(v)
+			return nil
+		}
+	case isInteger(from) && isInteger(to):
+		return func(out, value []byte) error {
+			v, _ := integer(from, value)
+			if !fits(v, from, to) {
+				if from == pyfeed.Uint64 {
+					return fmt.Errorf("expected a value of %v, found %d", to, uint64(v))
+				}
+				return fmt.Errorf("expected a value of %v, found %d", to, v)
+			}
+			put(out, size, uint64(v))
+			return nil
+		}
+	}
+	return func(out, value []byte) error {
+		f := float(from, value)
+		if to == pyfeed.Float32 {
+			order.PutUint32(out, math.Float32bits(float32(f)))
+		} else {
+			order.PutUint64(out, math.Float64bits(f))
+		}
+		return nil
+	}
+}
+
+func rangeError(found int64, least, most int32) error {
+	return fmt.Errorf("expected a value from %d to %d, found %d", least, most, found)
+}
+
+// integer returns an integer; for uint64, its bits.
+func integer(d pyfeed.DType, value []byte) (int64, bool) {
+	order := binary.NativeEndian
+	switch d {
+	case pyfeed.Bool, pyfeed.Uint8:
+		return int64(value[0]), true
+	case pyfeed.Int8:
+		return int64(int8(value[0])), true
+	case pyfeed.Int16:
+		return int64(int16(order.Uint16(value))), true
+	case pyfeed.Uint16:
+		return int64(order.Uint16(value)), true
+	case pyfeed.Int32:
+		return int64(int32(order.Uint32(value))), true
+	case pyfeed.Uint32:
+		return int64(order.Uint32(value)), true
+	}
+	return int64(order.Uint64(value)), true
+}
+
+// fits reports whether an integer of a dtype can be one of another dtype.
+func fits(v int64, from, to pyfeed.DType) bool {
+	if from == pyfeed.Uint64 && v < 0 {
+		return to == pyfeed.Uint64
+	}
+	bits := uint(to.Size() * 8)
+	if to >= pyfeed.Uint8 {
+		return v >= 0 && (bits == 64 || v < 1<<bits)
+	}
+	return bits == 64 || v >= -1<<(bits-1) && v < 1<<(bits-1)
+}
+
+// float returns a number as a float.
+func float(d pyfeed.DType, value []byte) float64 {
+	order := binary.NativeEndian
+	switch d {
+	case pyfeed.Float16:
+		return halfToFloat(order.Uint16(value))
+	case pyfeed.Float32:
+		return float64(math.Float32frombits(order.Uint32(value)))
+	case pyfeed.Float64:
+		return math.Float64frombits(order.Uint64(value))
+	}
+	v, _ := integer(d, value)
+	if d == pyfeed.Uint64 {
+		return float64(uint64(v))
+	}
+	return float64(v)
+}
+
+// halfToFloat converts a number of IEEE 754's binary16.
+func halfToFloat(h uint16) float64 {
+	exponent, fraction := int(h>>10&31), float64(h&1023)
+	f := math.Ldexp(1024+fraction, exponent-25)
+	switch {
+	case exponent == 0:
+		f = math.Ldexp(fraction, -24)
+	case exponent == 31 && fraction == 0:
+		f = math.Inf(1)
+	case exponent == 31:
+		f = math.NaN()
+	}
+	if h>>15 == 1 {
+		f = -f
+	}
+	return f
+}
+
+// put stores the low bytes of an integer.
+func put(to []byte, size int, v uint64) {
+	order := binary.NativeEndian
+	switch size {
+	case 1:
+		to[0] = byte(v)
+	case 2:
+		order.PutUint16(to, uint16(v))
+	case 4:
+		order.PutUint32(to, uint32(v))
+	default:
+		order.PutUint64(to, v)
+	}
+}
+
+// fromInt96 converts a time of Impala and older Spark: nanoseconds of a day, and the number of a Julian day. The result
+// is in nanoseconds since 1970.
+func fromInt96(to, from []byte) error {
+	const epoch, day = 2440588, 24 * 60 * 60 * 1_000_000_000
+	nanos := int64(binary.LittleEndian.Uint64(from))
+	days := int64(int32(binary.LittleEndian.Uint32(from[8:]))) - epoch
+	if limit := int64(math.MaxInt64)/day - 1; days > limit || days < -limit {
+		return fmt.Errorf("expected a time that nanoseconds since 1970 can represent in 64 bits, found Julian day %d", days+epoch)
+	}
+	binary.NativeEndian.PutUint64(to, uint64(days*day+nanos))
+	return nil
+}
+
+// decimal returns a converter of decimals: to float64, the nearest to the number; or to int64, the digits without the
+// scale.
+func decimal(l *leaf, to pyfeed.DType) converter {
+	scale := l.scale
+	read := func(from []byte) (int64, *big.Int) {
+		switch l.typ {
+		case typeInt32:
+			return int64(int32(binary.LittleEndian.Uint32(from))), nil
+		case typeInt64:
+			return int64(binary.LittleEndian.Uint64(from)), nil
+		}
+		return twosComplement(from)
+	}
+	if to == pyfeed.Int64 {
+		return func(to, from []byte) error {
+			v, large := read(from)
+			if large != nil {
+				return fmt.Errorf("expected digits that int64 can hold, found %v", large)
+			}
+			binary.NativeEndian.PutUint64(to, uint64(v))
+			return nil
+		}
+	}
+	return func(to, from []byte) error {
+		v, large := read(from)
+		var f float64
+		switch {
+		case large == nil && v > -1<<53 && v < 1<<53 && scale >= 0 && scale <= 22: // both are exact, so one rounding
+			f = float64(v) / powersOfTen[scale]
+		case large == nil:
+			f = nearest(strconv.FormatInt(v, 10), scale)
+		default:
+			f = nearest(large.String(), scale)
+		}
+		binary.NativeEndian.PutUint64(to, math.Float64bits(f))
+		return nil
+	}
+}
+
+var powersOfTen = [...]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18,
+	1e19, 1e20, 1e21, 1e22}
+
+func nearest(digits string, scale int) float64 {
+	f, _ := strconv.ParseFloat(digits+"e"+strconv.Itoa(-scale), 64) // beyond the range it is infinite
+	return f
+}
+
+// twosComplement returns an integer that is stored with its high byte first; large is nil if 64 bits hold it.
+func twosComplement(from []byte) (v int64, large *big.Int) {
+	short := from
+	for len(short) > 8 && (short[0] == 0 && short[1] < 0x80 || short[0] == 0xff && short[1] >= 0x80) {
+		short = short[1:]
+	}
+	if len(short) <= 8 {
+		if len(short) > 0 && short[0] >= 0x80 {
+			v = -1
+		}
+		for _, b := range short {
+			v = v<<8 | int64(b)
+		}
+		return v, nil
+	}
+	large = new(big.Int).SetBytes(short)
+	if short[0] >= 0x80 {
+		large.Sub(large, new(big.Int).Lsh(big.NewInt(1), uint(8*len(short))))
+	}
+	return 0, large
+}
+
+// parseDefault returns the element that a text stands for.
+func parseDefault(text string, d pyfeed.DType) ([]byte, bool) {
+	element := make([]byte, d.Size())
+	switch {
+	case d == pyfeed.Bool:
+		switch text {
+		case "true", "True", "1":
+			element[0] = 1
+		case "false", "False", "0":
+		default:
+			return nil, false
+		}
+		return element, true
+	case isInteger(d) && d >= pyfeed.Uint8:
+		v, err := strconv.ParseUint(text, 10, 8*d.Size())
+		put(element, d.Size(), v)
+		return element, err == nil
+	case isInteger(d):
+		v, err := strconv.ParseInt(text, 10, 8*d.Size())
+		put(element, d.Size(), uint64(v))
+		return element, err == nil
+	}
+	f, err := strconv.ParseFloat(text, 64)
+	switch d {
+	case pyfeed.Float64:
+		binary.NativeEndian.PutUint64(element, math.Float64bits(f))
+	case pyfeed.Float32:
+		if f, err = strconv.ParseFloat(text, 32); err == nil {
+			binary.NativeEndian.PutUint32(element, math.Float32bits(float32(f)))
+		}
+	case pyfeed.Float16:
+		h, exact := floatToHalf(f)
+		binary.NativeEndian.PutUint16(element, h)
+		return element, err == nil && exact
+	default:
+		return nil, false
+	}
+	return element, err == nil
+}
+
+// floatToHalf converts a number to IEEE 754's binary16. exact reports whether it is the same number, or a NaN.
+func floatToHalf(f float64) (h uint16, exact bool) {
+	if f != f {
+		return 0x7e00, true
+	}
+	for h := range 0x10000 {
+		if v := halfToFloat(uint16(h)); v == f && math.Signbit(v) == math.Signbit(f) {
+			return uint16(h), true
+		}
+	}
+	return 0, false
+}
