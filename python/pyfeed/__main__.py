@@ -84,7 +84,7 @@ OPTION_EXAMPLES = {
 }
 
 # Formats whose files have about as many bytes as their tuples, if the files are not compressed.
-PLAIN_FORMATS = {"idx", "npy", "npz", "raw", "recordio", "tar", "tfrecord", "tokens"}
+PLAIN_FORMATS = {"idx", "mds", "npy", "npz", "raw", "recordio", "tar", "tfrecord", "tokens"}
 COMPRESSED = (".gz", ".tgz", ".zst", ".sz", ".zlib")
 
 
@@ -563,7 +563,9 @@ def verify_file(name: str, options: dict[str, Any], progress: Progress) -> int:
     """Read all of a file and report every damaged place in it: the exit status, for this file alone."""
     path, before = path_of(name), progress.records
     try:
-        reader = pyfeed.open_files([name], **{"num_threads": 1, **options, "on_corrupt": "skip"})
+        # The index of an MDS data set has hashes of whole files.
+        given = {"num_threads": 1, **options, "on_corrupt": "skip", "verify_first": name.startswith("mds:")}
+        reader = pyfeed.open_files([name], **given)
         for tuple_ in reader:
             progress.add(nbytes(tuple_))
     except pyfeed.errors.CorruptRecordError as e:

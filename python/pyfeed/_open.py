@@ -374,7 +374,7 @@ def open_files(
         Whether each file gets an index, which says where its records are. Then ``len(reader)`` is the number of
         records, and ``reader[i]`` reads any of them. An index is a file ``.NAME.pfindex`` beside the file. It is
         made when it is needed, unless the command ``python -m pyfeed index`` has made it. Arrays (npy, npz, idx,
-        raw) and tokens need no such file. Files that are compressed as a whole cannot have an index.
+        raw), MDS and tokens need no such file. Files that are compressed as a whole cannot have an index.
     index_dir : str or path, optional
         The directory of the indexes, which must exist. A directory implies ``index=True``.
     on_corrupt : {"raise", "skip"}
@@ -1097,6 +1097,58 @@ def open_idx(filenames: Path | Iterable[Path], **reading: Unpack[ReadOptionsWith
     [7, 2, 1]
     """
     return _open_format(filenames, "idx", {}, **reading)
+
+
+@validate(filenames=check_paths, columns=optional(check_columns), **SLOT_CHECKS, **READER_CHECKS)
+def open_mds(
+    filenames: Path | Iterable[Path],
+    *,
+    columns: Columns | None = None,
+    **reading: Unpack[ReadOptionsWithSlots],
+) -> Reader:
+    """Make a reader of data sets of MosaicML's streaming library (MDS). Each sample is a tuple.
+
+    Parameters
+    ----------
+    filenames : str, path or iterable of them
+        Folders with an ``index.json``, or the path of an ``index.json``: the shards that it lists, in their
+        order. Or files, as for `open_files`: shards with any suffix.
+    columns : sequence or mapping, optional
+        The slots, in their order, as for `open_csv`: the names or numbers of columns, or dicts (`Column`). Each
+        slot takes one column. Their properties have these meanings:
+
+        - ``dtype``: ``"bytes"`` for the data of the column as it is, whatever its encoding.
+        - ``dims``: the shape of an array whose encoding does not have it.
+
+        By default, each column is a slot.
+    **reading
+        The other keyword arguments of `open_files`.
+
+    Returns
+    -------
+    Reader
+
+    Raises
+    ------
+    FileError, CorruptRecordError, InvalidArgument
+        As for `open_files`.
+    UnsupportedError
+        A column has pickled objects, or an unknown encoding, and `columns` does not leave it out. Or a shard has
+        a compression that is not supported.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from pyfeed import open_mds, open_writer
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with open_writer(f"{folder}/shard.00000.mds", update_index=True) as writer:
+    ...         writer.write({"text": "a cat", "label": np.int64(3)})
+    ...     reader = open_mds(folder, columns=["label", "text"])
+    ...     [(label.item(), text.bytes_list()) for label, text in reader]
+    [(3, [b'a cat'])]
+    """
+    return _open_format(filenames, "mds", {"columns": columns}, **reading)
 
 
 @validate(

@@ -15,6 +15,7 @@ import (
 	_ "github.com/pyfeed/pyfeed/readers/csv"
 	_ "github.com/pyfeed/pyfeed/readers/idx"
 	_ "github.com/pyfeed/pyfeed/readers/jsonl"
+	_ "github.com/pyfeed/pyfeed/readers/mds"
 	_ "github.com/pyfeed/pyfeed/readers/npy"
 	_ "github.com/pyfeed/pyfeed/readers/npz"
 	_ "github.com/pyfeed/pyfeed/readers/parquet"

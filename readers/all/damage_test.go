@@ -40,6 +40,7 @@ var kindsOfFiles = []kindOfFile{
 	{"arrow", oneNumber + `, "options": {"batch_records": 64}`, "", false},
 	{"arrows", oneNumber + `, "options": {"batch_records": 64}`, "", false},
 	{"tokens", oneNumber + `, "options": {"dtype": "int64"}`, `"format": "tokens", "options": {"length": 1, "dtype": "int64"}`, false},
+	{"mds", oneNumber, "", false},
 	{"csv", oneNumber, oneNumber, false},
 	{"tsv", oneNumber, oneNumber, false},
 	{"jsonl", oneNumber, oneNumber, false},

@@ -41,7 +41,7 @@ func (o *Options) Check() error {
 
 func init() {
 	record.MustRegister(record.Format{Tag: "arrow", Suffixes: []string{".arrow", ".arrows", ".feather", ".ipc"}, Options: func() any { return new(Options) },
-		NamesChoose: true, Whole: true, Directory: datasetFiles, Open: Open, Create: Create})
+		NamesChoose: true, Whole: true, Folder: datasetFiles, Open: Open, Create: Create})
 }
 
 // Open opens a file or a stream for reading.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 )
@@ -68,7 +69,7 @@ func datasetFiles(dir string) (files []string, is bool, err error) {
 // readJSON reads a file, and returns whether there is one.
 func readJSON(path string, into any) (is bool, err error) {
 	f, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return false, nil
 	}
 	at := &pyfeed.Location{File: path, Offset: -1, Record: -1}

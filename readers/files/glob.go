@@ -40,8 +40,8 @@ func ListFiles(ctx context.Context, names []string, format string) ([]string, er
 
 // list finds the files that names stand for. A name is a path, a pattern or a directory; "tag:" before it gives the
 // format, if neither the format argument nor the suffix does. A name that exists as a file is that file, even if it
-// looks like a pattern or has a tag. The files of a glob or of a directory are sorted, unless a format knows the files of
-// the directory; those of braces keep the order of the braces. Files whose names begin with a dot are left out.
+// looks like a pattern or has a tag. The files of a glob or of a directory are sorted; those of braces keep the order
+// of the braces. Files whose names begin with a dot are left out.
 func list(ctx context.Context, names []string, format string) ([]record.FileRef, error) {
 	if len(names) == 0 {
 		return nil, pyfeed.Errorf(pyfeed.Invalid, "filenames: expected at least 1, found 0")
@@ -68,7 +68,7 @@ func list(ctx context.Context, names []string, format string) ([]record.FileRef,
 		}
 		all = slices.Grow(all, len(found))
 		for _, path := range found {
-			of := f
+			of := cmp.Or(f, l.claimed[path])
 			if of == nil {
 				if of = record.FormatBySuffix(path); of == nil {
 					return nil, record.UnknownFormat(path)
@@ -83,10 +83,11 @@ func list(ctx context.Context, names []string, format string) ([]record.FileRef,
 // lister finds files until ctx is done.
 type lister struct {
 	ctx           context.Context
-	knownPrefixes map[string]bool // whether a file or directory with the name's part before the first slash exists
-	count         int             // of names and directory entries seen
-	callBudget    timeBudget      // of a caller that does not wait
-	format        *record.Format  // that the caller gives; nil: that of the suffixes
+	format        *record.Format            // of the current name, if it was given
+	claimed       map[string]*record.Format // the formats of files that belong to data sets
+	knownPrefixes map[string]bool           // whether a file or directory with the name's part before the first slash exists
+	count         int                       // of names and directory entries seen
+	callBudget    timeBudget                // of a caller that does not wait
 }
 
 // maxListing is the time after which a search returns ErrWouldBlock to a caller that does not wait. A caller that waits
@@ -157,16 +158,21 @@ func (l *lister) expand(path string) ([]string, error) {
 }
 
 func (l *lister) existing(path string, info os.FileInfo) ([]string, error) {
+	files, f, err := record.FolderOf(path, l.format, info.IsDir())
+	if err != nil {
+		return nil, err
+	}
+	if f != nil {
+		if l.claimed == nil {
+			l.claimed = make(map[string]*record.Format)
+		}
+		for _, file := range files {
+			l.claimed[file] = f
+		}
+		return files, l.poll()
+	}
 	if !info.IsDir() {
 		return []string{path}, nil
-	}
-	for _, f := range record.DirectoryFormats() {
-		if l.format != nil && f != l.format {
-			continue
-		}
-		if found, is, err := f.Directory(path); is || err != nil {
-			return found, err
-		}
 	}
 	found, err := l.filesIn(path, func(name string, kind os.FileMode) bool { return name[0] != '.' && kind.IsRegular() })
 	if err == nil && len(found) == 0 {

@@ -96,6 +96,11 @@ func (f *file) finish() error {
 			return f.locate(err, f.number)
 		}
 	}
+	if v, can := f.records.(record.Verifier); can {
+		if err := v.Verify(); err != nil {
+			return f.locate(err, f.number)
+		}
+	}
 	return io.EOF
 }
 

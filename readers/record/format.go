@@ -26,9 +26,10 @@ type Format struct {
 	Open func(path string, c *Config) (Records, error)
 	// Create creates a file for writing; nil if the format is read-only.
 	Create func(path string, c *Config) (Writer, error)
-	// Directory returns the files of a directory, in their order, if the format knows from other files there what they
-	// are. is: the directory is such a one. nil: all regular files of a directory are read, sorted by name.
-	Directory func(dir string) (files []string, is bool, err error)
+	// Folder returns the files of a data set that a directory holds, in their order, if it has an index of the format's own.
+	// If the format is given by the caller, Folder is also called with paths of files, which may be such an index. ok is
+	// false for any other path. nil: the format has no such data sets.
+	Folder func(path string) (files []string, ok bool, err error)
 	// Defaults are values of options that mean the same as no value.
 	Defaults map[string]any
 	// Whole: Open reads the whole file, unless it is mapped.
@@ -142,6 +143,13 @@ type SingleRecord interface {
 	Signature() (head []byte, instance pyfeed.Slot)
 }
 
+// Verifier is implemented by Records of files about which another file, such as the index of a data set, says more.
+type Verifier interface {
+	// Verify returns an error of kind Corrupt if the file is not the one that the other file describes. It is called at the
+	// end of the file, when all of it is verified. After storage.ErrInterrupted, it is called again.
+	Verify() error
+}
+
 // Interruptible is implemented by Records whose Read may wait for something other than a disk.
 type Interruptible interface {
 	// Interrupt makes a Read in progress, and any later one, return an error soon. Any goroutine may call it.
@@ -232,6 +240,31 @@ func MustRegister(f Format) {
 	}
 }
 
+// FolderOf returns the files of a data set, and their format, if one of the formats with such data sets recognizes a
+// directory or, if the format is given, a file. f is nil if none does.
+func FolderOf(path string, given *Format, isDir bool) (files []string, f *Format, err error) {
+	var all []*Format
+	switch {
+	case given != nil:
+		all = append(all, given)
+	case isDir:
+		for _, tag := range Tags() {
+			if f, err := FormatByTag(tag); err == nil {
+				all = append(all, f)
+			}
+		}
+	}
+	for _, f := range all {
+		if f.Folder == nil {
+			continue
+		}
+		if files, ok, err := f.Folder(path); ok || err != nil {
+			return files, f, err
+		}
+	}
+	return nil, nil, nil
+}
+
 // Tags returns the tags of all formats, sorted.
 func Tags() []string {
 	registry.mu.RLock()
@@ -242,16 +275,6 @@ func Tags() []string {
 	}
 	sort.Strings(tags)
 	return tags
-}
-
-// DirectoryFormats returns the formats that know directories, sorted by tag.
-func DirectoryFormats() (all []*Format) {
-	for _, tag := range Tags() {
-		if f, err := FormatByTag(tag); err == nil && f.Directory != nil {
-			all = append(all, f)
-		}
-	}
-	return all
 }
 
 // FormatDescription describes a format.

@@ -242,6 +242,7 @@ KINDS = [
     Kind("raw", written(fixed), RAW, False, damaged),
     Kind("raw.sz", written(fixed), RAW, True, None),
     Kind("idx", written(column), {}, False, damaged),
+    Kind("mds", written(arrays, **XY), {}, False, damaged),
     Kind("tokens", written(column, format="tokens", dtype="int32"), TOKENS, False, damaged),
     Kind("parquet", written(arrays, row_group_records=7), {}, False, damaged),
     Kind("parquet", written(words, compression="zstd"), {}, False, damaged),

@@ -49,7 +49,21 @@ KILLS = 24  # in a round
 HALTED = 4  # one in this many kills is made to fall while a checkpoint is written
 STEPS = 250  # of a whole training, about
 MAX_STATE_BYTES = 1024  # of a reader of at most eight files at a time, as JSON
-FORMATS = ("npy", "npz", "idx", "raw", "tfrecord", "csv", "jsonl", "recordio", "tar", "arrow", "tokens", "parquet")
+FORMATS = (
+    "npy",
+    "npz",
+    "idx",
+    "raw",
+    "tfrecord",
+    "csv",
+    "jsonl",
+    "recordio",
+    "tar",
+    "arrow",
+    "tokens",
+    "parquet",
+    "mds",
+)
 
 
 @dataclasses.dataclass

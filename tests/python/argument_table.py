@@ -178,6 +178,8 @@ open_idx filenames num_threads ordered interleave shuffle_files shuffle_records 
 open_jsonl filenames columns default column_dtypes num_threads ordered interleave shuffle_files shuffle_records rank
     world virtual_shards even index index_dir on_corrupt verify_first compression io as_dict name scope shapes dtypes
     lod_levels names
+open_mds filenames columns num_threads ordered interleave shuffle_files shuffle_records rank world virtual_shards even
+    index index_dir on_corrupt verify_first compression io as_dict name scope shapes dtypes lod_levels names
 open_npy filenames instances num_threads ordered interleave shuffle_files shuffle_records rank world virtual_shards even
     index index_dir on_corrupt verify_first compression io as_dict name scope shapes dtypes lod_levels names
 open_npz filenames arrays instances num_threads ordered interleave shuffle_files shuffle_records rank world
@@ -262,12 +264,12 @@ num_parts num_producers num_threads num_workers pass_num pid rank ring_cells see
 count after shuffle_files shuffle_records virtual_shards cell_bytes rows pass_id map.capacity: none
 preview.count:
 shuffle from_dataset.batch_size from_dataset.capacity from_dataset.rank from_dataset.world: none
-open_csv.rank open_files.rank open_idx.rank open_npy.rank open_npz.rank open_raw.rank open_recordio.rank: none
-open_parquet.rank open_parquet.world: none
-open_tar.rank open_tfrecord.rank open_csv.world open_files.world open_idx.world open_npy.world open_npz.world: none
-open_jsonl.rank open_jsonl.world: none
-open_raw.world open_recordio.world open_tar.world open_tfrecord.world open_arrow.rank: none
-open_arrow.world open_tokens.rank open_tokens.world: none
+open_files.rank open_arrow.rank open_csv.rank open_idx.rank open_jsonl.rank open_mds.rank open_npy.rank: none
+open_npz.rank open_parquet.rank open_raw.rank open_recordio.rank open_tar.rank open_tfrecord.rank: none
+open_tokens.rank: none
+open_files.world open_arrow.world open_csv.world open_idx.world open_jsonl.world open_mds.world: none
+open_npy.world open_npz.world open_parquet.world open_raw.world open_recordio.world open_tar.world: none
+open_tfrecord.world open_tokens.world: none
 length stride: none
 exit_status: negative
 timeout: none fraction huge
@@ -284,15 +286,14 @@ byte_order compression delimiter end documents feeder_name filename filenames in
 last layout: str
 on_corrupt on_error out path records tag text even: str
 shard.even from_dataset.even: none str
-open_csv.even open_files.even open_idx.even open_npy.even open_npz.even open_raw.even open_recordio.even: none str
-open_tar.even open_tfrecord.even open_arrow.even open_jsonl.even open_tokens.even open_parquet.even: none str
+open_files.even open_arrow.even open_csv.even open_idx.even open_jsonl.even open_mds.even open_npy.even: none str
+open_npz.even open_parquet.even open_raw.even open_recordio.even open_tar.even open_tfrecord.even: none str
+open_tokens.even: none str
 comment format index_dir quote trace.file: none str
-open_files.name open_recordio.name open_npy.name open_raw.name open_npz.name open_tfrecord.name open_tar.name: none str
-open_tokens.name: none str
-open_csv.name open_idx.name open_parquet.name random_data.name py_array_reader.name: none str
-from_generator.name SharedFeedQueue.name: none str
-open_jsonl.name: none str
-create_global_var.name PyArrayFeedQueueHolder.name open_arrow.name: none str
+open_files.name open_arrow.name open_csv.name open_idx.name open_jsonl.name open_mds.name open_npy.name: none str
+open_npz.name open_parquet.name open_raw.name open_recordio.name open_tar.name open_tfrecord.name: none str
+open_tokens.name random_data.name py_array_reader.name from_generator.name SharedFeedQueue.name: none str
+create_global_var.name PyArrayFeedQueueHolder.name: none str
 names open_npz.arrays ax: none
 method outs suffixes:
 missing default: none str fraction nan negative huge

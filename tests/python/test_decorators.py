@@ -365,6 +365,7 @@ FORMATS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # by suffix: the 
     "jsonl": ({}, {}),
     "raw": ({"shapes": [()], "dtypes": ["int32"]}, {"shapes": [()], "dtypes": ["int32"]}),
     "idx": ({}, {}),
+    "mds": ({}, {}),
     "tokens": ({"format": "tokens"}, {"format": "tokens", "length": 1}),
     "parquet": ({}, {}),
 }

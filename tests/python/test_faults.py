@@ -141,6 +141,7 @@ FORMATS = [
     "jsonl",
     "tokens",
     "parquet",
+    "mds",
 ]
 PACKED = ["", ".gz", ".zst", ".sz", ".zlib"]
 CODES = {"EIO": errno.EIO, "ESTALE": errno.ESTALE}
@@ -177,7 +178,7 @@ def test_a_sector_that_cannot_be_read(
     least = known * len(expected) // len(data) - (22 if name.split(".")[1] in SMALL_PARTS else 2)
     if ".npz" in name or (packed and ".arrow." in name):
         least = 0
-    views = io == "map" and name in ("a.npy", "a.raw", "a.arrow", "a.arrows", "a.tokens")
+    views = io == "map" and name in ("a.npy", "a.raw", "a.arrow", "a.arrows", "a.tokens", "a.mds")
 
     def check(records: list[bytes], error: Exception | None, batch: int = 1) -> None:
         if packed:

@@ -483,6 +483,7 @@ def test_counters_of_files(tmp_path: Path) -> None:
         "arrows",
         "tokens",
         "parquet",
+        "mds",
     ],
 )
 def test_what_is_written_can_be_read(tmp_path: Path, suffix: str) -> None:
@@ -696,6 +697,7 @@ def test_formats() -> None:
         "csv",
         "idx",
         "jsonl",
+        "mds",
         "npy",
         "npz",
         "parquet",

@@ -54,6 +54,7 @@ ROOT_NAMES = [
     "open_files",
     "open_idx",
     "open_jsonl",
+    "open_mds",
     "open_npy",
     "open_npz",
     "open_parquet",

@@ -136,7 +136,22 @@ def row_of(format: str, i: int) -> Any:
 
 @pytest.mark.parametrize(
     "format",
-    ["npy", "npz", "tfrecord", "recordio", "tar", "raw", "csv", "idx", "arrow", "arrows", "jsonl", "tokens", "parquet"],
+    [
+        "npy",
+        "npz",
+        "tfrecord",
+        "recordio",
+        "tar",
+        "raw",
+        "csv",
+        "idx",
+        "arrow",
+        "arrows",
+        "jsonl",
+        "tokens",
+        "parquet",
+        "mds",
+    ],
 )
 @pytest.mark.parametrize("io", ["map", "read"])
 def test_a_file_written_to_while_it_is_read_is_an_error_at_its_end(tmp_path: Path, format: str, io: str) -> None:
