@@ -73,6 +73,12 @@ def column(rng: random.Random) -> list[tuple[Any]]:
     return [(image,) for image, _ in arrays(rng)]
 
 
+def ids(rng: random.Random) -> list[tuple[Any]]:
+    return [
+        (LoDTensor.from_sequences([np.arange(rng.randint(0, 20), dtype="int32")]),) for _ in range(rng.randint(1, 200))
+    ]
+
+
 def fixed(rng: random.Random) -> list[tuple[Any, ...]]:
     return [(np.arange(5, dtype="int32") * i, np.float64(i)) for i in range(rng.randint(1, 200))]
 
@@ -212,7 +218,7 @@ GZIP = (gzip.compress, gzip.decompress)
 ZLIB = (zlib.compress, zlib.decompress)
 FEATURES = {"x": {"kind": "variable", "dtype": "float32"}, "y": "int64"}
 XY = {"names": ["x", "y"]}
-TOKENS = {"format": "tokens", "dtype": "int32", "length": 4}
+TOKENS = {"dtype": "int32", "length": 4}
 RAW = {"shapes": [(5,), ()], "dtypes": ["int32", "float64"]}
 KINDS = [
     Kind("recordio", written(arrays, records_per_chunk=7), {}, True, recordio),
@@ -243,7 +249,7 @@ KINDS = [
     Kind("raw.sz", written(fixed), RAW, True, None),
     Kind("idx", written(column), {}, False, damaged),
     Kind("mds", written(arrays, **XY), {}, False, damaged),
-    Kind("tokens", written(column, format="tokens", dtype="int32"), TOKENS, False, damaged),
+    Kind("tokens", written(ids, format="tokens", dtype="int32"), TOKENS, False, damaged),
     Kind("parquet", written(arrays, row_group_records=7), {}, False, damaged),
     Kind("parquet", written(words, compression="zstd"), {}, False, damaged),
 ]  # fmt: skip
