@@ -36,6 +36,7 @@ type ReaderHolder struct {
 	bytes  int64
 	last   int64        // the pass of the last tuple
 	chunk  record.Chunk // space for ReadMany
+	damage error        // of a record that ReadMany has taken; it stays for the rest of the pass
 	ahead  int64        // tuples before a restored position, which are still to be dropped
 	ended  bool         // a consumer was told that the pass has ended
 
@@ -153,6 +154,9 @@ func (h *ReaderHolder) lockTraced(ctx context.Context) {
 }
 
 func (h *ReaderHolder) next(ctx context.Context) (*pyfeed.Tuple, error) {
+	if h.damage != nil {
+		return nil, h.damage
+	}
 	if h.ahead > 0 {
 		if err := h.skipAhead(ctx); err != nil {
 			return nil, err
@@ -182,14 +186,23 @@ func (h *ReaderHolder) ReadMany(ctx context.Context, out []*pyfeed.Tuple) (int, 
 			h.ended = h.ended || err == io.EOF
 			return 0, err
 		}
+		defer h.chunk.Release()
+		if h.damage = h.chunk.Verify(record.Checkpoint{}, nil); h.damage != nil {
+			if n = h.chunk.Len(); n == 0 {
+				return 0, h.damage
+			}
+		}
 		h.delivered.Add(int64(n))
-		return h.chunk.Take(out), nil
+		return h.chunk.Take(out)
 	})
 	return n, h.external(err)
 }
 
 // readInto calls ReadMany of the Reader and counts the tuples. The caller holds the lock.
 func (h *ReaderHolder) readInto(ctx context.Context, c *record.Chunk, limit int) (int, error) {
+	if h.damage != nil {
+		return 0, h.damage
+	}
 	if h.ahead > 0 {
 		if err := h.skipAhead(ctx); err != nil {
 			return 0, err
@@ -245,6 +258,9 @@ func (h *ReaderHolder) HasNext(ctx context.Context) (bool, error) {
 		}
 		if h.delivery != nil && h.delivery.Ready() {
 			return true, nil
+		}
+		if h.damage != nil {
+			return false, h.damage
 		}
 		if h.ahead > 0 {
 			if err := h.skipAhead(ctx); err != nil {
@@ -307,7 +323,7 @@ func (h *ReaderHolder) begin(pass uint64, by *Upstream) error {
 	if h.delivery != nil {
 		h.delivery.Drop()
 	}
-	h.pass, h.ahead, h.ended = pass, 0, false
+	h.pass, h.ahead, h.ended, h.damage = pass, 0, false, nil
 	h.delivered.Store(0)
 	h.readBy.Store(nil)
 	h.shared.Store(false)

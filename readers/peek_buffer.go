@@ -34,7 +34,7 @@ func (b *PeekBuffer) ReadNext(ctx context.Context) (*pyfeed.Tuple, error) {
 			b.WakeOthers(n - 1)
 		}
 	}
-	return b.next.TakeOne(), nil
+	return b.next.TakeOne() // a damaged record stays, for later calls
 }
 
 // ReadMany implements [Reader].
@@ -50,13 +50,16 @@ func (b *PeekBuffer) ReadMany(ctx context.Context, c *record.Chunk, limit int) (
 
 // HasNext implements [Reader].
 func (b *PeekBuffer) HasNext(ctx context.Context) (bool, error) {
-	if b.next.Len() > 0 {
-		return true, nil
+	if b.next.Len() == 0 {
+		_, err := b.Read(ctx, &b.next, 1)
+		if err == io.EOF {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
 	}
-	_, err := b.Read(ctx, &b.next, 1)
-	if err == io.EOF {
-		return false, nil
-	}
+	err := b.next.VerifyNext()
 	return err == nil, err
 }
 
@@ -64,9 +67,9 @@ func (b *PeekBuffer) HasNext(ctx context.Context) (bool, error) {
 func (b *PeekBuffer) HasPeeked() bool { return b.next.Len() > 0 }
 
 // TakePeeked returns the tuple that HasNext has read, or nil if there is none.
-func (b *PeekBuffer) TakePeeked() *pyfeed.Tuple {
+func (b *PeekBuffer) TakePeeked() (*pyfeed.Tuple, error) {
 	if b.next.Len() == 0 {
-		return nil
+		return nil, nil
 	}
 	return b.next.TakeOne()
 }

@@ -121,7 +121,7 @@ func everything(t *testing.T, r record.Records, next func() int, rows bool) (all
 		var err error
 		k := 0
 		if rows {
-			k = formattest.ReadBlock(r, out[:n])
+			k, err = formattest.ReadBlock(r, out[:n])
 			asRows += k
 		}
 		if k == 0 {
@@ -291,7 +291,7 @@ func TestRowsOfALargeFile(t *testing.T) {
 		for {
 			out := make([]*pyfeed.Tuple, 256)
 			pyfeed.NewTuples(out, 3)
-			n := formattest.ReadBlock(r, out)
+			n, _ := formattest.ReadBlock(r, out)
 			if asRows += n; n == 0 {
 				n, err = r.Read(out)
 			}

@@ -31,8 +31,9 @@ type batchReader struct {
 	building *batchBuilder // the batch that instances are being gathered for
 	end      error         // the error or end after the last instance
 
-	mu    sync.Mutex
-	spare []*batchBuilder
+	mu      sync.Mutex
+	spare   []*batchBuilder
+	failure error // of a damaged record, behind the last batch of the pass
 
 	failed, failedBytes atomic.Int64 // batches that were counted as delivered while pending, and could not be finished
 }
@@ -77,10 +78,27 @@ func (r *batchReader) read(ctx context.Context, part *readers.Part) (*pyfeed.Tup
 		return nil, err
 	}
 	t, err := b.build(wait.TrackOf(ctx))
-	if err != nil {
+	switch {
+	case t != nil:
+		return t, nil // the next read returns an error that came with it
+	case r.damage() == nil:
 		r.grid.failed()
 	}
-	return t, err
+	return nil, err
+}
+
+// damage returns the error of a damaged record, behind which nothing is delivered in this pass.
+func (r *batchReader) damage() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.failure
+}
+
+// setDamage ends the pass because of a damaged record. Batches before that record may still be built.
+func (r *batchReader) setDamage(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failure = err
 }
 
 // copyEvery is how many instances are gathered before they are copied, so that they are still in the processor's cache.
@@ -90,6 +108,9 @@ const copyEvery = 64
 // gather reads the instances of the next batch. They are copied as they arrive, unless a part of them is wanted: which of
 // them belong to it is only known when the batch is complete. part is nil if the whole batch is wanted.
 func (r *batchReader) gather(ctx context.Context, part *readers.Part) (*batchBuilder, error) {
+	if err := r.damage(); err != nil {
+		return nil, err
+	}
 	b := r.building
 	if b == nil {
 		b = r.newBuilder()
@@ -103,9 +124,13 @@ func (r *batchReader) gather(ctx context.Context, part *readers.Part) (*batchBui
 		if copyNow && r.stacksAll {
 			limit = min(limit, copyEvery)
 		}
+		before := b.chunk.Checkpoint()
 		_, err := r.source.ReadInto(ctx, &b.chunk, limit)
 		if b.chunk.Len() > 0 {
 			r.grid.passLeftOut()
+		}
+		if part != nil {
+			b.damage = b.chunk.Verify(before, nil) // all ranks of a job find the same damage
 		}
 		if copyNow && b.chunk.Len() >= copyEvery {
 			b.flush(wait.TrackOf(ctx))
@@ -114,6 +139,9 @@ func (r *batchReader) gather(ctx context.Context, part *readers.Part) (*batchBui
 			b.grow(wait.TrackOf(ctx))
 		}
 		switch {
+		case b.damage != nil: // like an error from below, at this place
+			r.end, b.damage = b.damage, nil
+			r.setDamage(r.end)
 		case err != nil && !pyfeed.IsFinal(ctx, err):
 			return nil, err
 		case err != nil:
@@ -130,7 +158,7 @@ func (r *batchReader) gather(ctx context.Context, part *readers.Part) (*batchBui
 		r.end = nil
 		return nil, err
 	}
-	r.grid.took(n)
+	b.begin = r.grid.took(n)
 	if n < r.size {
 		r.grid.align()
 	}
@@ -175,8 +203,8 @@ func (r *batchReader) checkDivisible() error {
 
 // ReadPending implements readers.Deferred.
 func (r *batchReader) ReadPending(ctx context.Context) (readers.Pending, error) {
-	if batch := r.TakePeeked(); batch != nil {
-		return finished{batch}, nil
+	if batch, err := r.TakePeeked(); batch != nil || err != nil {
+		return finished{batch}, err
 	}
 	b, err := r.gather(ctx, nil)
 	if err != nil {
@@ -211,6 +239,7 @@ func (r *batchReader) ReInit(pass uint64) error {
 	r.DropPeeked()
 	r.dropBuilding()
 	r.end = nil
+	r.setDamage(nil)
 	r.grid.begin(pass)
 	return nil
 }

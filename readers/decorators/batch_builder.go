@@ -2,6 +2,7 @@ package decorators
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
@@ -20,6 +21,9 @@ type batchBuilder struct {
 	size    int          // instances of the whole batch, or of the part that is wanted
 	isPart  bool         // the instances are a part of those of the batch
 	partErr error        // why the part cannot be built
+	begin   batchBreak   // where the batch begins
+	damage  error        // of a record: the batch ends before it, and no other batch follows
+	intact  int          // instances before that record
 	tuples  []*pyfeed.Tuple
 	offsets []int64
 }
@@ -56,16 +60,40 @@ func (b *batchBuilder) Finish(track trace.Track) (*pyfeed.Tuple, error) {
 	r := b.reader
 	bytes, _ := b.Size()
 	batch, err := b.build(track)
-	if err != nil {
+	switch {
+	case batch == nil:
 		r.failed.Add(1)
 		r.failedBytes.Add(int64(bytes))
+	case err != nil:
+		r.failedBytes.Add(int64(bytes - batch.Size()))
 	}
 	return batch, err
 }
 
-// build makes the batch and returns the builder to the reader.
+// build makes the batch and returns the builder to the reader. If a record is damaged, build returns a batch of the
+// instances before it, if there are any and no batch may be smaller, and the error.
 func (b *batchBuilder) build(track trace.Track) (*pyfeed.Tuple, error) {
 	defer b.drop()
+	batch, err := b.assemble(track)
+	if b.damage == nil {
+		return batch, err
+	}
+	if batch != nil && b.reader.dropLast {
+		batch.Release()
+		batch = nil
+	}
+	b.reader.setDamage(b.damage)
+	end := b.begin
+	if batch != nil {
+		end.batch++
+		end.instance += int64(b.intact)
+	}
+	b.reader.grid.cut(end)
+	return batch, b.damage
+}
+
+// assemble makes the batch.
+func (b *batchBuilder) assemble(track trace.Track) (*pyfeed.Tuple, error) {
 	switch {
 	case b.partErr != nil:
 		return nil, b.partErr
@@ -93,13 +121,21 @@ func (b *batchBuilder) flush(track trace.Track) bool {
 	return true
 }
 
-// grow copies the instances of the chunk into the growing batch.
+// grow copies the instances of the chunk into the growing batch, up to a damaged one.
 func (b *batchBuilder) grow(track trace.Track) {
 	n, bytes := b.chunk.Len(), b.chunk.Bytes()
 	if b.growing.err == nil {
 		piece, err := b.joinChunk(track)
-		if b.growing.err = err; err == nil {
+		size := 0
+		if err == nil {
+			size = piece.Size()
 			b.growing.add(piece, b.reader.pool)
+		}
+		switch {
+		case b.damage != nil:
+			n, bytes = b.intact-b.growing.n, size
+		case err != nil:
+			b.growing.err = err
 		}
 	}
 	b.chunk.Release()
@@ -112,7 +148,7 @@ func (b *batchBuilder) drop() {
 	b.stacked.drop()
 	b.growing.drop()
 	clear(b.tuples)
-	b.isPart, b.partErr = false, nil
+	b.isPart, b.partErr, b.damage = false, nil, nil
 	b.reader.mu.Lock()
 	defer b.reader.mu.Unlock()
 	b.reader.spare = append(b.reader.spare, b)
@@ -149,10 +185,20 @@ func (b *batchBuilder) takeBuffer() (*pyfeed.Tuple, error) {
 	return batch, nil
 }
 
-// joinChunk makes a batch of the instances of the chunk, with some slots concatenated.
+// joinChunk makes a batch of the instances of the chunk, with some slots concatenated. If one of them is damaged, it sets
+// damage and intact, and makes a batch of those before it; if there are none, it returns the error.
 func (b *batchBuilder) joinChunk(track trace.Track) (*pyfeed.Tuple, error) {
 	if b.chunk.AllSpans() {
-		return b.joinSpans(track)
+		batch, err := b.joinSpans(track)
+		var found *record.Damage
+		if !errors.As(err, &found) {
+			return batch, err
+		}
+		b.chunk.Keep(0, found.Index)
+		return b.joinIntact(found.Err, track)
+	}
+	if err := b.chunk.Verify(record.Checkpoint{}, nil); err != nil {
+		return b.joinIntact(err, track)
 	}
 	if err := b.checkEven(); err != nil {
 		return nil, err
@@ -161,6 +207,15 @@ func (b *batchBuilder) joinChunk(track trace.Track) (*pyfeed.Tuple, error) {
 	b.chunk.Take(b.tuples)
 	defer pyfeed.ReleaseAll(b.tuples)
 	return b.join(b.tuples, track)
+}
+
+// joinIntact does the same once the damaged instance, and those behind it, were removed from the chunk.
+func (b *batchBuilder) joinIntact(damage error, track trace.Track) (*pyfeed.Tuple, error) {
+	b.damage, b.intact = damage, b.growing.n+b.chunk.Len()
+	if b.chunk.Len() == 0 {
+		return nil, damage
+	}
+	return b.joinChunk(track)
 }
 
 // keepPart releases the instances that do not belong to a part of the batch. It checks all instances before: the ranks of
@@ -286,8 +341,7 @@ func (b *batchBuilder) joinSpans(track trace.Track) (*pyfeed.Tuple, error) {
 	}
 	start := trace.Begin()
 	err = parallelCopy(n, total, func(first, end int) error {
-		c.CopySpans(s.Data[b.offsets[first]:], first, end)
-		return nil
+		return c.CopySpans(s.Data[b.offsets[first]:], first, end)
 	})
 	trace.CopySince(track, "batch", start, total)
 	if err = cmp.Or(err, c.CheckTruncated()); err != nil {

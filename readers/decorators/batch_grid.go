@@ -25,6 +25,7 @@ type batchGrid struct {
 	mu     sync.Mutex
 	breaks []batchBreak // ascending, without old ones
 	oldest batchBreak   // the last one that was forgotten
+	isCut  bool         // no batch follows the last break in its pass
 }
 
 // batchBreak says that a batch of a pass begins at an instance.
@@ -37,12 +38,34 @@ type batchBreak struct {
 const maxBreaks = 1 << 16
 
 // begin begins a pass.
-func (g *batchGrid) begin(pass uint64) { g.pass, g.batches, g.taken, g.leftOut = pass, 0, 0, 0 }
+func (g *batchGrid) begin(pass uint64) {
+	g.pass, g.batches, g.taken, g.leftOut = pass, 0, 0, 0
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.isCut = false
+}
 
-// took notes that instances were taken as a batch.
-func (g *batchGrid) took(instances int) {
+// took notes that instances were taken as a batch. It returns where the batch begins.
+func (g *batchGrid) took(instances int) batchBreak {
+	begin := batchBreak{g.pass, g.batches, g.taken}
 	g.taken += int64(instances)
 	g.batches++
+	return begin
+}
+
+// cut notes that a batch would begin with a damaged record: it is not delivered, and nor are those behind it, which were
+// perhaps taken already. The lock of the reader is not held.
+func (g *batchGrid) cut(at batchBreak) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if n := len(g.breaks); g.isCut && g.breaks[n-1].batch <= at.batch {
+		return
+	}
+	for n := len(g.breaks); n > 0 && !at.isBehind(g.breaks[n-1].pass, g.breaks[n-1].batch); n-- {
+		g.breaks = g.breaks[:n-1]
+	}
+	g.isCut = true
+	g.add(at)
 }
 
 // leaveOut notes that instances were taken that belong to no batch. The position after the batches so far stays before
@@ -68,6 +91,9 @@ func (g *batchGrid) failed() {
 func (g *batchGrid) align() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.isCut {
+		return
+	}
 	for n := len(g.breaks); n > 0 && g.breaks[n-1].isBehind(g.pass, g.batches); n-- {
 		g.breaks = g.breaks[:n-1] // it was behind a batch that has failed
 	}
@@ -75,11 +101,16 @@ func (g *batchGrid) align() {
 	if begin.instance+(g.batches-begin.batch)*g.size == g.taken {
 		return
 	}
+	g.add(batchBreak{g.pass, g.batches, g.taken})
+}
+
+// add adds a break behind the others. The lock is held.
+func (g *batchGrid) add(at batchBreak) {
 	if len(g.breaks) == maxBreaks {
 		g.oldest = g.breaks[maxBreaks/2-1]
 		g.breaks = append(g.breaks[:0], g.breaks[maxBreaks/2:]...)
 	}
-	g.breaks = append(g.breaks, batchBreak{g.pass, g.batches, g.taken})
+	g.breaks = append(g.breaks, at)
 }
 
 // isBehind reports whether the break is behind a batch.
@@ -138,7 +169,7 @@ func (g *batchGrid) restore(p readers.Position, is batchState) (readers.Position
 	from := batchBreak{p.Pass, is.Batch, is.Instance}
 	below := g.multiple(p, from)
 	g.mu.Lock()
-	g.breaks, g.oldest = nil, batchBreak{}
+	g.breaks, g.oldest, g.isCut = nil, batchBreak{}, false
 	if from != (batchBreak{pass: p.Pass}) {
 		g.breaks = []batchBreak{from}
 	}

@@ -137,20 +137,26 @@ func finishPending(p *prefetched, track trace.Track) error {
 	pending := p.pending
 	p.pending = nil
 	batch, err := pending.Finish(track)
-	if err != nil {
-		return err
+	if batch != nil {
+		p.Add(batch)
 	}
-	p.Add(batch)
-	return nil
+	return err
 }
 
 func (r *doubleBufferReader) fill(ctx context.Context, p *prefetched) error {
 	c := &p.Chunk
-	if _, err := r.source.ReadInto(ctx, c, 1); err != nil || len(r.stagers) == 0 && r.pinned == nil {
+	_, err := r.source.ReadInto(ctx, c, 1)
+	if err == nil {
+		err = c.Verify(record.Checkpoint{}, ctx.Done())
+	}
+	if err != nil || len(r.stagers) == 0 && r.pinned == nil {
 		return err
 	}
-	t := c.TakeOne()
-	if err := r.move(ctx, &t); err != nil {
+	t, err := c.TakeOne()
+	if err == nil {
+		err = r.move(ctx, &t)
+	}
+	if err != nil {
 		t.Release()
 		return err
 	}
@@ -195,7 +201,11 @@ func (r *doubleBufferReader) take(ctx context.Context) (*pyfeed.Tuple, error) {
 		if _, err := r.prefetcher.take(ctx, &r.ready, 1); err != nil {
 			return nil, err
 		}
-		r.staged = r.ready.TakeOne()
+		t, err := r.ready.TakeOne()
+		if err != nil { // cannot happen: fill has verified it
+			return nil, err
+		}
+		r.staged = t
 	}
 	err := r.stagers[0].Next(ctx, r.staged)
 	if err == wait.ErrWouldBlock {

@@ -128,8 +128,10 @@ func NewMapReader(source *readers.ReaderHolder, spec *pyfeed.Spec, capacity uint
 }
 
 func (r *mapReader) fill(ctx context.Context, p *prefetched) error {
-	_, err := r.source.ReadInto(ctx, &p.Chunk, int(min(r.capacity, 64)))
-	return err
+	if _, err := r.source.ReadInto(ctx, &p.Chunk, int(min(r.capacity, 64))); err != nil {
+		return err
+	}
+	return p.Verify(record.Checkpoint{}, ctx.Done())
 }
 
 // taken is a tuple and its ticket.
@@ -161,7 +163,10 @@ func (r *mapReader) take(ctx context.Context) (taken, error) {
 			r.consumers.WakeAll()
 			return taken{}, r.idleWorkers.Enter(ctx)
 		}
-		t := r.input.TakeOne()
+		t, err := r.input.TakeOne()
+		if err != nil { // cannot happen: fill has verified it
+			return taken{}, err
+		}
 		input := r.startInput + int64(r.taken-r.start)
 		if t.Pass != r.takenPass.index {
 			r.takenPass = passPart{t.Pass, input}

@@ -24,7 +24,8 @@ type prefetcher struct {
 	// ends the prefetcher. There is one call of fill at a time.
 	fill func(ctx context.Context, p *prefetched) error
 	// finish completes a chunk that fill has read. The goroutine and consumers may each finish a chunk at the same
-	// time; spans are recorded on track. An error ends the prefetcher. nil: fill completes the chunk.
+	// time; spans are recorded on track. An error ends the prefetcher, after the instances of the chunk. nil: fill
+	// completes the chunk.
 	finish func(p *prefetched, track trace.Track) error
 	// direct reads what fill would read, for a consumer that finds nothing ready and the goroutine idle. There is one
 	// call of it at a time, never during a fill. If direct and finish are nil, consumers do not read.
@@ -50,7 +51,7 @@ type prefetched struct {
 	record.Chunk
 	pending   readers.Pending // to be finished
 	finishing bool
-	err       error // why it could not be finished
+	err       error // why it, or the chunk behind it, could not be finished
 }
 
 func newPrefetcher(name string, limit int, fill func(context.Context, *prefetched) error) *prefetcher {
@@ -149,14 +150,14 @@ func (p *prefetcher) takeReady(to *record.Chunk, limit int) (int, error) {
 	switch {
 	case first.finishing:
 		return 0, nil
-	case first.err != nil: // it stays in the queue, for further takes
+	case first.err != nil && first.Len() == 0: // it stays in the queue, for further takes
 		if p.end != first.err {
 			p.setEnd(first.err)
 		}
 		return 0, first.err
 	}
 	n := first.MoveTo(to, limit)
-	if first.Len() == 0 {
+	if first.Len() == 0 && first.err == nil {
 		p.spareChunks = append(p.spareChunks, first)
 		p.queue = append(p.queue[:0], p.queue[1:]...)
 	}
@@ -235,15 +236,20 @@ func (p *prefetcher) finishUnlocked(c *prefetched, track trace.Track) {
 	p.mu.Unlock()
 	start := trace.Now()
 	err := error(pyfeed.Errorf(pyfeed.Fault, "a thread that makes a batch failed: see standard error"))
+	complete := false
 	defer func() {
 		p.mu.Lock()
 		p.finishTook(start)
+		if !complete {
+			c.Release()
+		}
 		c.finishing, c.err = false, err
 		if p.queue[0] == c {
 			p.consumers.WakeOne().Send()
 		}
 	}()
 	err = p.finish(c, track)
+	complete = true
 }
 
 // resume makes the goroutine read until there is no room.

@@ -41,8 +41,8 @@ func NewSplitBatchesReader(source *readers.ReaderHolder, rank, world uint64, eve
 
 // ReadPending implements readers.Deferred.
 func (r *splitBatchesReader) ReadPending(ctx context.Context) (readers.Pending, error) {
-	if t := r.TakePeeked(); t != nil {
-		return finished{t}, nil
+	if t, err := r.TakePeeked(); t != nil || err != nil {
+		return finished{t}, err
 	}
 	return r.source.ReadPendingPart(ctx, r.part)
 }

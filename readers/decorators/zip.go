@@ -66,7 +66,7 @@ func (r *zipReader) take(ctx context.Context, out []*pyfeed.Tuple) (int, error) 
 	for i := range r.inputs {
 		in := &r.inputs[i]
 		if len(in.ready) == 0 && !in.end {
-			_, err := in.source.ReadInto(ctx, &in.chunk, len(out))
+			err := in.read(ctx, len(out))
 			switch {
 			case err == io.EOF:
 				in.end = true
@@ -76,7 +76,6 @@ func (r *zipReader) take(ctx context.Context, out []*pyfeed.Tuple) (int, error) 
 				r.end = err
 				return 0, err
 			}
-			in.ready = in.buffer[:in.chunk.Take(in.buffer)]
 		}
 		if in.end && len(in.ready) == 0 {
 			ended++
@@ -125,6 +124,28 @@ func (r *zipReader) take(ctx context.Context, out []*pyfeed.Tuple) (int, error) 
 	return n, nil
 }
 
+// maxZipped is how many bytes of records are made tuples at a time. Those that are verified late are verified then, which
+// cannot be interrupted.
+const maxZipped = 16 << 20
+
+// read makes the next tuples ready, at most limit. A damaged record is an error once the tuples before it are taken.
+func (in *zipInput) read(ctx context.Context, limit int) error {
+	if in.chunk.Len() == 0 {
+		if _, err := in.source.ReadInto(ctx, &in.chunk, limit); err != nil {
+			return err
+		}
+	}
+	n := min(in.chunk.Len(), len(in.buffer))
+	if bytes := in.chunk.Bytes(); bytes > maxZipped {
+		n = max(int(int64(n)*maxZipped/int64(bytes)), 1)
+	}
+	n, err := in.chunk.Take(in.buffer[:n])
+	if in.ready = in.buffer[:n]; n > 0 {
+		err = nil // the next Take returns it
+	}
+	return err
+}
+
 // uneven returns the error that names the readers that have ended and those that have not.
 func (r *zipReader) uneven() error {
 	var ended, not []int
@@ -142,6 +163,7 @@ func (r *zipReader) clear() {
 	r.DropPeeked()
 	for i := range r.inputs {
 		pyfeed.ReleaseAll(r.inputs[i].ready)
+		r.inputs[i].chunk.Release()
 		r.inputs[i].ready, r.inputs[i].end = nil, false
 	}
 	r.end = nil

@@ -122,6 +122,11 @@ func (f *file) readOnce(to *record.Chunk, limit int) (int, error) {
 			return 0, nil
 		}
 	}
+	if r, can := f.records.(record.LateReader); can && f.verifiesLate() {
+		if b := r.ReadLate(limit); b != nil {
+			return f.addBlock(to, b)
+		}
+	}
 	if r, can := f.records.(record.BlockReader); can && limit >= record.MinBlock {
 		if b := r.ReadBlock(limit); b != nil {
 			return f.addBlock(to, b)
@@ -187,20 +192,25 @@ func (f *file) addTuples(to *record.Chunk, all []*pyfeed.Tuple, err error) (int,
 // it.
 func (f *file) addBlock(to *record.Chunk, b *record.Block) (int, error) {
 	n := b.Len()
+	b.SetOrigin(pyfeed.Origin{File: f.name, Record: f.number, Approximate: f.approximate})
 	if f.records.CheckTruncated() == nil && f.fits(b) {
-		b.SetOrigin(pyfeed.Origin{File: f.name, Record: f.number, Approximate: f.approximate})
 		to.AddBlock(b)
 		f.number += int64(n)
 		f.numDelivered += int64(n)
 		return n, nil
 	}
+	var c record.Chunk
+	c.AddBlock(b)
+	defer c.Release()
 	all := make([]*pyfeed.Tuple, n)
-	var offsets record.Offsets
-	for i := range all {
-		all[i] = pyfeed.NewTuple(0)
-		b.Materialize(all[i], i, &offsets)
-	}
-	return f.addTuples(to, all, nil)
+	n, err := c.Take(all)
+	return f.addTuples(to, all[:n], err)
+}
+
+// verifiesLate reports whether large byte strings are verified when they are copied or handed out. Damage that is skipped
+// has to be found before, and records that are read by number may not be followed by others.
+func (f *file) verifiesLate() bool {
+	return !f.skip && !f.verifying && f.key == nil && f.spec.Len() == 1 && f.spec.Slot(0).Grows()
 }
 
 // fits reports whether all instances match the Spec.

@@ -65,7 +65,9 @@ func numbersOf(t *testing.T, h *readers.ReaderHolder, room int) (all []int64, to
 		}
 		together += n - c.NumBlocks() - len(c.Tuples())
 		out := make([]*pyfeed.Tuple, n)
-		c.Take(out)
+		if _, err := c.Take(out); err != nil {
+			return all, together, err
+		}
 		for _, tuple := range out {
 			s := &tuple.Slots[0]
 			if len(tuple.Slots) != 1 || s.DType != pyfeed.Int64 || len(s.Dims()) != 0 || len(s.Data) != 8 || !s.ReadOnly {

@@ -228,7 +228,7 @@ func (l *lookups) at(c *catalog, set *fileSet, i int64) (*pyfeed.Tuple, error) {
 	if err != nil {
 		return nil, err
 	}
-	return chunk.TakeOne(), nil
+	return chunk.TakeOne()
 }
 
 // close closes the files.

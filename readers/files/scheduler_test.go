@@ -53,7 +53,10 @@ func (s *scheduler) takeAll(t *testing.T, limit int) (all []string, err error) {
 		if n == 0 {
 			return all, err
 		}
-		tuple := c.TakeOne()
+		tuple, err := c.TakeOne()
+		if err != nil {
+			return all, err
+		}
 		all = append(all, fmt.Sprintf("%s:%d", path, tuple.Pass))
 		tuple.Release()
 	}

@@ -72,17 +72,18 @@ func (f Format) EachWay(t *testing.T, data []byte, c record.Config, test func(t 
 }
 
 // ReadBlock fills the front of out with the next instances of a Block of r, and returns how many: 0 if r returns no
-// Block.
-func ReadBlock(r record.Records, out []*pyfeed.Tuple) int {
+// Block. An error says that the instance behind them is damaged, which the Block has found.
+func ReadBlock(r record.Records, out []*pyfeed.Tuple) (int, error) {
 	reader, is := r.(record.BlockReader)
 	if !is {
-		return 0
+		return 0, nil
 	}
 	block := reader.ReadBlock(len(out))
 	if block == nil {
-		return 0
+		return 0, nil
 	}
 	var chunk record.Chunk
+	defer chunk.Release()
 	chunk.AddBlock(block)
 	pyfeed.ReleaseAll(out[:chunk.Len()])
 	return chunk.Take(out)
@@ -90,8 +91,8 @@ func ReadBlock(r record.Records, out []*pyfeed.Tuple) int {
 
 // Read reads the next instances of a Block if r returns one, else calls r.Read.
 func Read(r record.Records, out []*pyfeed.Tuple) (int, error) {
-	if n := ReadBlock(r, out); n > 0 {
-		return n, nil
+	if n, err := ReadBlock(r, out); n > 0 || err != nil {
+		return n, err
 	}
 	return r.Read(out)
 }

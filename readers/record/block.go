@@ -24,6 +24,9 @@ type Block struct {
 	spans  []Span // nil: instances have stride and size
 	base   []byte // the memory that the spans refer to
 
+	checksum *Checksum // of the instances that are verified late; nil: all were verified
+	offset   int64     // of base in the file
+
 	from  pyfeed.Origin // of the first instance, if all are from one file
 	files []FileRef     // of each instance; nil: all are from one file
 }
@@ -113,11 +116,15 @@ func (b *Block) totalBytes() int {
 	return n
 }
 
-// Materialize makes t, an empty tuple, the k-th instance. The tuple takes over one of the references to the memory.
-func (b *Block) Materialize(t *pyfeed.Tuple, k int, offsets *Offsets) {
+// Materialize makes t, an empty tuple, the k-th instance. The tuple takes over one of the references to the memory. An
+// error says that the instance is damaged; then the reference stays.
+func (b *Block) Materialize(t *pyfeed.Tuple, k int, offsets *Offsets) error {
 	if b.spans != nil {
+		if err := b.verify(k); err != nil {
+			return err
+		}
 		offsets.Record(t, b.data(0, k), b.buffer)
-		return
+		return nil
 	}
 	t.Resize(len(b.first.Slots))
 	b.buffer.Retain(len(t.Slots) - 1)
@@ -128,6 +135,7 @@ func (b *Block) Materialize(t *pyfeed.Tuple, k int, offsets *Offsets) {
 		s.LoD = lod
 		s.Hold(b.data(i, k), b.buffer)
 	}
+	return nil
 }
 
 // checkTruncated returns an error if the file that the instances lie in has become shorter.

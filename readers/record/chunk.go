@@ -145,29 +145,37 @@ func (c *Chunk) moveTo(to *Chunk, places []item, step int) {
 }
 
 // Take takes the next instances as tuples: as many as there are and as fit into out. It returns how many. The caller
-// owns them.
-func (c *Chunk) Take(out []*pyfeed.Tuple) int {
-	n := min(len(out), c.Len())
-	for k, it := range c.items[c.front:][:n] {
+// owns them. If an instance is damaged, Take returns those before it, and the error; the damaged one is the next then.
+func (c *Chunk) Take(out []*pyfeed.Tuple) (n int, err error) {
+	for _, it := range c.items[c.front:][:min(len(out), c.Len())] {
 		if it.block == tupleItem {
-			out[k], c.tuples[it.index] = c.tuples[it.index], nil
-			continue
+			out[n], c.tuples[it.index] = c.tuples[it.index], nil
+		} else if out[n], err = c.tupleOf(it); err != nil {
+			break
 		}
-		b := &c.blocks[it.block]
-		t := pyfeed.NewTuple(0)
-		b.Materialize(t, int(it.index), &c.offsets)
-		t.Pass, t.From = b.pass, b.origin(int(it.index))
-		out[k] = t
+		n++
 	}
 	c.advance(n)
-	return n
+	return n, err
 }
 
-// TakeOne takes the next instance, of which there MUST be one.
-func (c *Chunk) TakeOne() *pyfeed.Tuple {
+// tupleOf returns the instance of a Block as a tuple, unless it is damaged.
+func (c *Chunk) tupleOf(it item) (*pyfeed.Tuple, error) {
+	b := &c.blocks[it.block]
+	t := pyfeed.NewTuple(0)
+	if err := b.Materialize(t, int(it.index), &c.offsets); err != nil {
+		t.Release()
+		return nil, err
+	}
+	t.Pass, t.From = b.pass, b.origin(int(it.index))
+	return t, nil
+}
+
+// TakeOne takes the next instance, of which there MUST be one. If it is damaged, it stays the next.
+func (c *Chunk) TakeOne() (*pyfeed.Tuple, error) {
 	var out [1]*pyfeed.Tuple
-	c.Take(out[:])
-	return out[0]
+	_, err := c.Take(out[:])
+	return out[0], err
 }
 
 // advance removes the next n instances, which were taken.
@@ -366,13 +374,19 @@ func (c *Chunk) AppendSpanEnds(ends []int64) []int64 {
 	return ends
 }
 
-// CopySpans copies the instances first to end-1 into consecutive memory. AllSpans MUST hold.
-func (c *Chunk) CopySpans(to []byte, first, end int) {
-	for _, it := range c.items[c.front:][first:end] {
-		data := c.blocks[it.block].data(0, int(it.index))
-		pyfeed.Copy(to, data)
+// CopySpans copies the instances first to end-1 into consecutive memory. AllSpans MUST hold. An error may be a [Damage].
+func (c *Chunk) CopySpans(to []byte, first, end int) error {
+	for i, it := range c.items[c.front:][first:end] {
+		b := c.blocks[it.block].Block
+		data := b.data(0, int(it.index))
+		if b.checksum == nil {
+			pyfeed.Copy(to, data)
+		} else if err := b.copySpan(to, int(it.index)); err != nil {
+			return &Damage{first + i, err}
+		}
 		to = to[len(data):]
 	}
+	return nil
 }
 
 // CopySlot copies one slot, of size bytes, of the instances first to end-1 into consecutive memory.

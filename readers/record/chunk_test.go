@@ -94,7 +94,9 @@ func TestBlocksAndTuplesAreCopiedInTheirOrder(t *testing.T) {
 	for _, k := range []int{1, 2, 4} { // these instances become tuples
 		it := c.items[k]
 		made := pyfeed.NewTuple(0)
-		c.blocks[it.block].Materialize(made, int(it.index), &c.offsets)
+		if err := c.blocks[it.block].Materialize(made, int(it.index), &c.offsets); err != nil {
+			t.Fatal(err)
+		}
 		c.items[k] = item{tupleItem, uint32(len(c.tuples))}
 		c.tuples = append(c.tuples, made)
 	}

@@ -133,6 +133,12 @@ type BlockReader interface {
 	ReadBlock(limit int) *Block
 }
 
+// LateReader is implemented by Records some of whose instances can be verified late: see [Block.VerifyLate].
+type LateReader interface {
+	// ReadLate is ReadBlock for instances that are verified late. It returns nil if the next one is not one of them.
+	ReadLate(limit int) *Block
+}
+
 // SingleRecord is implemented by Records of a file with a single instance, when similar files differ in nothing but the
 // data of that instance.
 type SingleRecord interface {

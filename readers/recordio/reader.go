@@ -81,9 +81,9 @@ func open(f *storage.File, c *record.Config) (record.Records, error) {
 // Read fills out with the records that are available without reading another chunk, at least one.
 func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 	r.err = record.ClearInterrupt(r.err)
-	n, size := 0, 0
+	n, size, wasDecided := 0, 0, r.decided
 	for r.err == nil && n < len(out) && size < memory.WindowSize {
-		if n > 0 && r.left == 0 && !r.nextInMemory() {
+		if n > 0 && r.left == 0 && (!r.nextInMemory() || !wasDecided && r.nextIsLate()) {
 			break
 		}
 		record, err := r.peekRecord()
@@ -139,6 +139,88 @@ func (r *records) ReadBlock(limit int) *record.Block {
 	r.left -= uint32(len(spans))
 	r.number += int64(len(spans))
 	return record.NewSpanBlock(b, slices.Clone(spans), in)
+}
+
+// ReadLate implements record.LateReader for chunks, not compressed, of one record that is returned as bytes. Of a mapped
+// file, they begin in the same window.
+//
+// The size in the header of such a chunk and the length of its record have to match, so that the place of the next chunk
+// is known before the checksum is verified. If a chunk has several records, none can be delivered before the whole chunk
+// was read, and verifying it late would gain nothing.
+func (r *records) ReadLate(limit int) *record.Block {
+	r.err = record.ClearInterrupt(r.err)
+	if r.err != nil || !r.decided || r.tensors || r.left > 0 || r.finish() != nil {
+		return nil // Read returns an error of finish
+	}
+	b, err := r.f.Peek(lateHeader)
+	size, late := lateRecord(b)
+	if err != nil || !late {
+		return nil
+	}
+	if b, err = r.f.Peek(lateHeader + int(size)); err != nil {
+		return nil // Read returns it
+	}
+	end := min(len(b), math.MaxUint32-lateHeader)
+	if r.f.IsMapped() {
+		end = memory.WindowSize - int(r.f.Offset()%memory.WindowSize)
+	}
+	at, spans := 0, r.spans[:0]
+	for len(spans) < limit && at < end {
+		size, late = lateRecord(b[at:])
+		if !late || int(size) > len(b)-at-lateHeader {
+			break
+		}
+		spans = append(spans, record.Span{At: uint32(at + lateHeader), Size: size})
+		at += lateHeader + int(size)
+	}
+	r.spans = spans
+	if len(spans) == 0 {
+		return nil
+	}
+	block := record.NewSpanBlock(b, slices.Clone(spans), r.f.Hold(len(spans)))
+	block.VerifyLate(&chunkChecksum, r.f.Offset())
+	r.f.Skip(at)
+	r.number += int64(len(spans))
+	return block
+}
+
+// nextIsLate reports whether ReadLate would return the next chunk, as far as it is in memory.
+func (r *records) nextIsLate() bool {
+	b, err := r.f.Peek(0)
+	_, late := lateRecord(b)
+	return err == nil && late && !r.tensors
+}
+
+// lateHeader is the size of what precedes the only record of a chunk.
+const lateHeader = headerSize + lengthSize
+
+// lateRecord returns the size of the record of the chunk at the beginning of b, and whether the chunk is verified late.
+func lateRecord(b []byte) (size uint32, late bool) {
+	var h header
+	if len(b) < lateHeader || h.parse(b) != (chunkFault{}) || h.compressor != uncompressed || h.records != 1 {
+		return 0, false
+	}
+	size = binary.LittleEndian.Uint32(b[headerSize:])
+	return size, uint64(size)+lengthSize == uint64(h.size) && record.VerifiesLate(uint64(size))
+}
+
+// chunkChecksum is the checksum of a chunk of one record.
+var chunkChecksum = record.Checksum{
+	Table:  crc32.IEEETable,
+	Piece:  8 << 10,
+	Before: lengthSize,
+	Back:   lateHeader,
+	Stored: func(base []byte, s record.Span) uint32 {
+		var h header
+		h.parse(base[s.At-lateHeader : s.At])
+		return h.checksum
+	},
+	Describe: func(_, stored, found uint32) string { return badChecksum(stored, found).String() },
+}
+
+// badChecksum is the fault of a chunk with a wrong checksum.
+func badChecksum(stored, found uint32) chunkFault {
+	return chunkFault{"checksum of a chunk: expected %08x, found %08x", uint64(stored), uint64(found)}
 }
 
 // nextInMemory reports whether the whole next chunk is in memory.
@@ -284,7 +366,7 @@ func (r *records) check(at int) (h header, fault chunkFault, err error) {
 	}
 	if sum != h.checksum {
 		r.searchBudget -= int64(h.size)
-		return h, chunkFault{"checksum of a chunk: expected %08x, found %08x", uint64(h.checksum), uint64(sum)}, nil
+		return h, badChecksum(h.checksum, sum), nil
 	}
 	return h, chunkFault{}, nil
 }

@@ -75,7 +75,11 @@ func crc(data []byte) uint32 {
 	return mask(crc32.Update(c, castagnoli, data))
 }
 
-func mask(c uint32) uint32 { return bits.RotateLeft32(c, -15) + 0xa282ead8 }
+const maskDelta = 0xa282ead8
+
+func mask(c uint32) uint32 { return bits.RotateLeft32(c, -15) + maskDelta }
+
+func unmask(c uint32) uint32 { return bits.RotateLeft32(c-maskDelta, 15) }
 
 // lengthTable[i][b] is what byte i of a length, with the value b, adds to the CRC of a length of 0. The CRC is linear.
 // The short lengths of most records need only a few of the tables. This takes half the time of a function call with the

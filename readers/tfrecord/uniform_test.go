@@ -44,7 +44,7 @@ func (c placedCase) read(t *testing.T, r record.Records, many int, rows bool) (a
 		pyfeed.NewTuples(out, len(slots))
 		n, err := 0, error(nil)
 		if rows {
-			n = formattest.ReadBlock(r, out)
+			n, err = formattest.ReadBlock(r, out)
 			asRows += n
 		}
 		if n == 0 {
@@ -163,7 +163,7 @@ func TestUniformRecordsOfALargeFile(t *testing.T) {
 		for err == nil {
 			out := make([]*pyfeed.Tuple, 1000)
 			pyfeed.NewTuples(out, 3)
-			n := formattest.ReadBlock(r, out)
+			n, _ := formattest.ReadBlock(r, out)
 			if asRows += n; n == 0 {
 				n, err = r.Read(out)
 			}

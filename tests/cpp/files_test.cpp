@@ -176,6 +176,57 @@ TEST_F(FilesTest, GlobsFoldersAndPrefixes) {
     EXPECT_ERROR(InvalidArgument, -1, all({}, in_turn), "filenames", "found 0");
 }
 
+// A large record is verified when it is copied into a batch, or handed out: after the records before it in the delivered
+// order.
+TEST_F(FilesTest, DamageOfALargeRecord) {
+    constexpr int64_t kCount = 20, kSize = 30'000, kDamaged = 13;
+    std::vector<uint8_t> record(kSize);
+    const LoD whole{{0, kSize}};
+    const Writer writer(path("a.tfrecord"));
+    for (int64_t n = 0; n < kCount; n++) {
+        std::fill(record.begin(), record.end(), uint8_t(n));
+        writer.write({view(record, {kSize}).with_lod(whole)});
+    }
+    writer.close();
+    const auto read_all = [&](const Reader &reader, Numbers &found) {
+        while (const auto tuple = reader.next(kStuck)) {
+            const auto data = tuple->at(0).values<uint8_t>();
+            for (size_t at = 0; at < data.size(); at += kSize) found.push_back(data[at + kSize / 2]);
+        }
+    };
+    const std::vector<std::function<Reader(Reader)>> chains = {
+        [](const Reader &reader) { return reader; },
+        [](const Reader &reader) { return reader.shuffle(9, 3); },
+        [](const Reader &reader) { return reader.shuffle(9, 3).batch(4).double_buffer({}, 2); },
+        [](const Reader &reader) {
+            return reader.map([](const Tuple &in, const Emit &emit) { emit(in); }, 2);
+        },
+    };
+    std::vector<Numbers> orders(chains.size());
+    for (size_t i = 0; i < chains.size(); i++)
+        read_all(chains[i](open_files(scope, "intact", {path("a.tfrecord")})), orders[i]);
+    std::string bytes = load("a.tfrecord");
+    bytes[(kSize + 16) * kDamaged + 12 + kSize / 2] ^= 64;
+    store("a.tfrecord", bytes);
+    for (size_t i = 0; i < chains.size(); i++) {
+        SCOPED_TRACE(i);
+        const Reader reader = chains[i](open_files(scope, "damaged", {path("a.tfrecord")}));
+        Numbers found;
+        for (int again = 0; again < 2; again++) {
+            try {
+                read_all(reader, found);
+                FAIL() << "nothing was thrown";
+            } catch (const CorruptRecordError &e) {
+                EXPECT_EQ(path("a.tfrecord"), e.file());
+                EXPECT_EQ(kDamaged, e.record());
+                EXPECT_EQ((kSize + 16) * kDamaged + 12, e.offset());
+            }
+        }
+        const auto end = std::find(orders[i].begin(), orders[i].end(), kDamaged);
+        EXPECT_EQ(Numbers(orders[i].begin(), end), found);
+    }
+}
+
 TEST_F(FilesTest, SeveralFormats) {
     const Writer writer(path("d.npy"));
     for (const int64_t n : range(30, 32)) writer.write({view(&n, {1})});

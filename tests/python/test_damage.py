@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gzip
 import os
+import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -246,3 +247,76 @@ def test_a_verification_without_end_is_left(tmp_path: Path, num_threads: int, su
         with pytest.raises(pyfeed.errors.Timeout):
             reader.read(timeout=0.1)
         reader.reset()
+
+
+LARGE = 100_000  # bytes of a record, which is verified when it is copied or handed out
+
+
+def large_records(path: Path, damaged: int | None = None) -> Path:
+    """Write 30 records that begin with their numbers. Change one byte of record `damaged`."""
+    options: dict[str, Any] = {"records": "bytes", "records_per_chunk": 1} if path.suffix == ".recordio" else {}
+    with open_writer(path, **options) as writer:
+        for i in range(30):
+            writer.write((np.uint32(i).tobytes() + bytes([i]) * LARGE,))
+    if damaged is not None:
+        data = bytearray(path.read_bytes())
+        data[data.index(bytes([damaged]) * LARGE) + LARGE // 2] ^= 1
+        path.write_bytes(data)
+    return path
+
+
+def first_numbers(reader: pyfeed.Reader) -> Iterator[int]:
+    """Yield the numbers of the records, of single ones and of those in a batch."""
+    for record in reader:
+        for data in record[0].bytes_list():
+            number = int.from_bytes(data[:4], sys.byteorder)
+            assert data[4:] == bytes([number]) * LARGE
+            yield number
+
+
+def same(*record: object) -> tuple[object, ...]:
+    return record
+
+
+def counting() -> pyfeed.Reader:
+    return pyfeed.from_generator(lambda: ((np.int64(i),) for i in range(30)), [()], dtypes=["int64"])
+
+
+LARGE_CHAINS: dict[str, Callable[[pyfeed.Reader], pyfeed.Reader]] = {
+    "files": lambda reader: reader,
+    "shuffle": lambda reader: reader.shuffle(12, seed=5),
+    "batch": lambda reader: reader.batch(7),
+    "shuffle, batch, double_buffer": lambda reader: reader.shuffle(12, seed=5).batch(4).double_buffer(depth=4),
+    "map": lambda reader: reader.shuffle(12, seed=5).map(same),
+    "map in processes": lambda reader: reader.map(same, num_workers=2),
+    "zip": lambda reader: reader.zip(counting()),
+    "shard": lambda reader: reader.shard(1, 2),
+}
+
+
+@pytest.mark.parametrize("chain", LARGE_CHAINS.values(), ids=LARGE_CHAINS)
+@pytest.mark.parametrize("suffix", ["tfrecord", "recordio"])
+def test_damage_of_a_large_record_comes_where_the_record_would(
+    tmp_path: Path, suffix: str, chain: Callable[[pyfeed.Reader], pyfeed.Reader]
+) -> None:
+    intact, path = large_records(tmp_path / f"a.{suffix}"), large_records(tmp_path / f"b.{suffix}", 17)
+    order = list(first_numbers(chain(open_files(intact))))
+    with pytest.raises(pyfeed.errors.CorruptRecordError) as early:  # where damage is found when the file is read
+        list(open_files(path, verify_first=True))
+    reader = chain(open_files(path))
+    found: list[int] = []
+    for _ in range(3):
+        with pytest.raises(pyfeed.errors.CorruptRecordError, match="record 17: ") as caught:
+            found.extend(first_numbers(reader))
+        assert (caught.value.file, caught.value.offset, caught.value.record) == (str(path), early.value.offset, 17)
+    assert found == order[: order.index(17)]  # and nothing behind it
+
+
+@pytest.mark.parametrize("suffix", ["tfrecord", "recordio"])
+def test_a_large_record_that_is_not_handed_out_is_not_verified(tmp_path: Path, suffix: str) -> None:
+    path = large_records(tmp_path / f"a.{suffix}", 17)
+    assert list(first_numbers(open_files(path).shard(0, 2))) == list(range(0, 30, 2))
+    assert list(first_numbers(open_files(path).batch(16, drop_last=True))) == list(range(16))
+    skipping = open_files(path, on_corrupt="skip")
+    assert list(first_numbers(skipping.shard(1, 2))) == [i for k, i in enumerate([*range(17), *range(18, 30)]) if k % 2]
+    assert skipping.stats()["details"]["corrupt"] == 1

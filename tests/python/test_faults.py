@@ -418,3 +418,28 @@ def test_a_full_disk(disk: faulty_disk.Disk, tmp_path: Path, name: str, by: str)
         assert len(read(path)[0]) > 0
         path.unlink()
     assert {"create", "write", "chmod", "fsync", "close", "rename"} <= set(refused)
+
+
+@pytest.mark.parametrize("io", ["map", "read"])
+@pytest.mark.parametrize("batch", [0, 7])
+@pytest.mark.parametrize("num_threads", [0, 2])
+def test_large_records_before_a_bad_sector_are_delivered(
+    disk: faulty_disk.Disk, tmp_path: Path, io: str, batch: int, num_threads: int
+) -> None:
+    size, bad = 10 * SECTOR, 17  # a record of that size is verified when it is copied or handed out
+    with pyfeed.open_writer(tmp_path / "a.tfrecord") as writer:
+        for i in range(30):
+            writer.write((bytes([i]) * size,))
+    path = disk.folder / "a.tfrecord"
+    path.write_bytes((tmp_path / "a.tfrecord").read_bytes())
+    start = (bad * (size + 16) // SECTOR + 5) * SECTOR  # within the data of the record
+    disk.fault(errno=errno.EIO, start=start, end=start + SECTOR)
+    reader = pyfeed.open_files(path, io=io, num_threads=num_threads)
+    if batch:
+        reader = reader.batch(batch)
+    found: list[int] = []
+    for _ in range(2):
+        with pytest.raises(pyfeed.errors.FileError) as caught:
+            found.extend(data[0] for (record,) in reader for data in record.bytes_list())
+        is_file_error(caught.value, path, errno.EIO, start, start)
+    assert found == list(range(bad))

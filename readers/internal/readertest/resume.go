@@ -71,9 +71,7 @@ func Resumes(t *testing.T, steps int, chain Chain) (largest int) {
 		states = append(states, Save(t, top))
 		all = append(all, step(t, top))
 		if len(all)%5 == 1 { // a tuple that was only asked for does not count
-			if _, err := top.HasNext(context.Background()); err != nil {
-				t.Fatal(err)
-			}
+			_, _ = top.HasNext(context.Background()) // the next step returns its error
 		}
 	}
 	end()
