@@ -44,7 +44,8 @@ type Options struct {
 	RecordsPerChunk int64 `json:"records_per_chunk"`
 	// ChunkBytes limits the bytes of records in a chunk, which ends before the record that would exceed them; 0: 32
 	// MiB. Fluid's own writer had no such limit. But a chunk's size has 32 bits, and a reader must have the whole chunk
-	// in memory to verify its checksum. Fluid reads smaller chunks as well.
+	// in memory to verify its checksum. Fluid reads smaller chunks as well. If neither RecordsPerChunk nor ChunkBytes is
+	// given, and chunks are not compressed, a record of bytes from 8 KiB to 4 MiB gets a chunk of its own.
 	ChunkBytes int64 `json:"chunk_bytes"`
 }
 

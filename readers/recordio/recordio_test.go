@@ -960,6 +960,13 @@ func TestChunksEnd(t *testing.T) {
 		{Options{ChunkBytes: 1}, 3, 5, []uint32{1, 1, 1}},
 		{Options{ChunkBytes: 1}, 3, 0, []uint32{3}},
 		{Options{}, 3, 20 << 20, []uint32{1, 1, 1}},
+		{Options{}, 3, 8 << 10, []uint32{1, 1, 1}}, // large records have chunks of their own
+		{Options{Layout: "go"}, 2, 4 << 20, []uint32{1, 1}},
+		{Options{}, 3, 8<<10 - 1, []uint32{3}},
+		{Options{}, 3, 4<<20 + 1, []uint32{3}},
+		{Options{ChunkBytes: 32 << 20}, 3, 8 << 10, []uint32{3}},
+		{Options{RecordsPerChunk: 1000}, 3, 8 << 10, []uint32{3}},
+		{Options{Compression: "snappy"}, 3, 8 << 10, []uint32{3}},
 	} {
 		c.o.Records = "bytes"
 		path := filepath.Join(t.TempDir(), "a.rio")
@@ -968,6 +975,13 @@ func TestChunksEnd(t *testing.T) {
 		if found := chunks(data); !slices.Equal(found, c.expected) {
 			t.Errorf("%+v, %d records of %d: expected chunks of %v, found %v", c.o, c.n, c.size, c.expected, found)
 		}
+	}
+	path := filepath.Join(t.TempDir(), "mixed.rio")
+	small, large := bytesOf("x"), bytesOf(strings.Repeat("x", 10_000))
+	write(t, path, &record.Config{Options: &Options{Records: "bytes"}}, [][]fluidTensor{small, small, large, small, large, large})
+	data, _ := os.ReadFile(path)
+	if found, expected := chunks(data), []uint32{2, 1, 1, 1, 1}; !slices.Equal(found, expected) {
+		t.Errorf("small and large records: expected chunks of %v, found %v", expected, found)
 	}
 }
 

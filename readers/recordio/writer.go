@@ -19,6 +19,8 @@ type writer struct {
 	options Options
 	first   []kind // of the slots of the first tuple; nil before it
 	tensors bool   // records hold tensors; set by the first tuple
+	// A large record of bytes gets a chunk of its own, which ReadLate can return.
+	largeAlone bool
 
 	payload []byte // of the current chunk: lengths and records
 	count   int64  // records in payload
@@ -39,7 +41,8 @@ func Create(path string, c *record.Config) (record.Writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &writer{options: o}
+	given := record.OptionsFrom[Options](c)
+	w := &writer{options: o, largeAlone: given.RecordsPerChunk == 0 && given.ChunkBytes == 0 && o.Compression == "none"}
 	w.Encode, w.Finish = w.encode, w.end
 	if c.Slots != nil {
 		if w.Spec, err = pyfeed.NewSpec(c.Slots); err != nil {
@@ -76,14 +79,15 @@ func (w *writer) encode(t *pyfeed.Tuple) error {
 	binary.LittleEndian.PutUint32(w.payload[at:], uint32(n))
 	w.count++
 	// As in the Go library, the lengths of the records do not count.
-	if size := int64(len(w.payload)) - lengthSize*w.count; w.count > 1 && (size > w.options.ChunkBytes || len(w.payload) > maxPayload) {
+	alone := w.largeAlone && !w.tensors && record.VerifiesLate(uint64(n))
+	if size := int64(len(w.payload)) - lengthSize*w.count; w.count > 1 && (alone || size > w.options.ChunkBytes || len(w.payload) > maxPayload) {
 		if err := w.flush(w.payload[:at], w.count-1); err != nil {
 			return err
 		}
 		w.payload = w.payload[:copy(w.payload, w.payload[at:])]
 		w.count = 1
 	}
-	if w.count == w.options.RecordsPerChunk {
+	if alone || w.count == w.options.RecordsPerChunk {
 		return w.end()
 	}
 	return nil
