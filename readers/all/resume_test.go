@@ -190,6 +190,53 @@ func TestChainsResumeAtEveryStep(t *testing.T) {
 	}
 }
 
+// Chains go on at every step in the middle of a block that a shuffle has copied, and of joined Blocks.
+func TestChainsOfBlocksResumeAtEveryStep(t *testing.T) {
+	anchorsOften(t)
+	dir := t.TempDir()
+	names := store(t, dir, ".npy", 7, 90, 1, 40)
+	other := store(t, t.TempDir(), ".npy", 30, 108)
+	steps := 50
+	if testing.Short() {
+		steps = 30
+	}
+	for _, db := range []bool{false, true} {
+		for _, zipped := range []bool{false, true} {
+			t.Run(fmt.Sprint(db, zipped), func(t *testing.T) {
+				readertest.Resumes(t, steps, func(attempt int) (*readers.ReaderHolder, func()) {
+					scope := pyfeed.NewScope(nil)
+					top := ""
+					add := func(op, name, attributes string, below ...string) {
+						if err := ops.Create(scope, op, name, below, []byte(attributes)); err != nil {
+							t.Fatal(err)
+						}
+						top = name
+					}
+					files := func(name string, names []string) {
+						quoted, _ := json.Marshal(names)
+						add("open_files", name, fmt.Sprintf(`{"filenames": %s, "interleave": 2, "num_threads": %d}`, quoted, 1+attempt%3))
+					}
+					files("a", names)
+					if zipped {
+						files("b", other)
+						add("create_zip_reader", "zip", "", "a", "b")
+					}
+					add("create_shuffle_reader", "shuffle", `{"buffer_size": 44, "seed": 3}`, top)
+					add("create_batch_reader", "batch", `{"batch_size": 8}`, top)
+					if db {
+						add("create_double_buffer_reader", "double_buffer", `{"depth": 3}`, top)
+					}
+					h, err := readers.FindHolder(scope, top)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return h, func() { h.Drop(); scope.Drop() }
+				})
+			})
+		}
+	}
+}
+
 // Taking a state, of eight files that are being read.
 func BenchmarkState(b *testing.B) {
 	names := store(b, b.TempDir(), ".recordio", 400, 400, 400, 400, 400, 400, 400, 400, 400, 400)

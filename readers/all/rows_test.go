@@ -1,6 +1,7 @@
 package all_test
 
 import (
+	"archive/zip"
 	"bytes"
 	"compress/gzip"
 	"context"
@@ -72,8 +73,11 @@ func filesOf(t *testing.T, format, order string) string {
 	var quoted []string
 	for k, end := range bounds()[1:] {
 		data := npyRows(orders[order], 2, bounds()[k], end)
-		if format == "raw" {
+		switch format {
+		case "raw":
 			data = numbered(orders[order], bounds()[k], end)
+		case "npz":
+			data = npzOf(t, data, npyRows(orders[order], 3, bounds()[k], end))
 		}
 		quoted = append(quoted, fmt.Sprintf("%q", writeTo(t, dir, fmt.Sprintf("%d.%s", k, format), data)))
 	}
@@ -82,6 +86,26 @@ func filesOf(t *testing.T, format, order string) string {
 		slots = fmt.Sprintf(`, "slots": [{"dtype": "int32", "dims": []}, {"dtype": "int16", "dims": [3]}], "options": {"byte_order": %q}`, order)
 	}
 	return fmt.Sprintf(`"filenames": [%s]%s`, strings.Join(quoted, ", "), slots)
+}
+
+// npzOf returns an archive of npy files, which are not compressed.
+func npzOf(t *testing.T, members ...[]byte) []byte {
+	t.Helper()
+	var archive bytes.Buffer
+	z := zip.NewWriter(&archive)
+	for i, data := range members {
+		w, err := z.CreateHeader(&zip.FileHeader{Name: fmt.Sprintf("%d.npy", i), Method: zip.Store})
+		if err == nil {
+			_, err = w.Write(data)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return archive.Bytes()
 }
 
 func writeTo(t *testing.T, dir, name string, data []byte) string {
@@ -184,6 +208,9 @@ var chains = map[string][]step{
 	"shard shuffle batch":          {sharded, shuffled, batched},
 	"batches of batches":           {shuffled, batched, batched},
 	"zip shuffle batch":            {{"create_zip_reader", "{}"}, shuffled, batched},
+	"zip batch double_buffer":      {{"create_zip_reader", "{}"}, batched, buffered},
+	"shuffle batch split":          {shuffled, batched, {"create_split_batches_reader", `{"rank": 1, "world": 2}`}},
+	"shuffle batch of odd sizes":   {shuffled, {"create_batch_reader", `{"batch_size": 77}`}},
 	"shuffle zip":                  {shuffled, {"create_zip_reader", "{}"}},
 	"batches larger than the rest": {shuffled, {"create_batch_reader", `{"batch_size": 2147483648}`}},
 }
@@ -203,7 +230,7 @@ func someChains() map[string][]step {
 }
 
 func TestRowsAreAsTuplesOfTheirOwn(t *testing.T) {
-	for _, format := range []string{"raw", "npy"} {
+	for _, format := range []string{"raw", "npy", "npz"} {
 		big, little := filesOf(t, format, "big"), filesOf(t, format, "little")
 		for name, steps := range someChains() {
 			t.Run(format+" "+name, func(t *testing.T) {
@@ -464,7 +491,7 @@ func TestAFileOfRowsThatIsAnotherInTheNextPass(t *testing.T) {
 // If a file is cut off while its rows wait in a shuffle, the result is an error, not a batch of zeros.
 func TestAFileThatShrinksUnderARowThatWaits(t *testing.T) {
 	balanced(t)
-	const rows = 400_000
+	const rows = 800_000 // of 8 bytes, which is too much for the shuffle to copy them
 	path := writeTo(t, t.TempDir(), "a.npy", npyRows(binary.LittleEndian, 2, 1, 1+rows))
 	h := build(t, fmt.Sprintf(`"filenames": [%q], "storage": {"io": "map"}`, path),
 		[]step{{"create_shuffle_reader", fmt.Sprintf(`{"buffer_size": %d}`, rows)}, {"create_batch_reader", `{"batch_size": 100}`}})
@@ -489,6 +516,78 @@ func TestAFileThatShrinksUnderARowThatWaits(t *testing.T) {
 	var e *pyfeed.Error
 	if !errors.As(err, &e) || e.Kind != pyfeed.Corrupt || !strings.Contains(err.Error(), "shrank") || !strings.Contains(err.Error(), path) {
 		t.Fatalf("expected that %s shrank, found %v", path, err)
+	}
+}
+
+// Rows that a shuffle has copied before their file is cut off are delivered as they were.
+func TestAFileThatShrinksAfterItsRowsWereCopied(t *testing.T) {
+	balanced(t)
+	const rows = 10_000
+	path := writeTo(t, t.TempDir(), "a.npy", npyRows(binary.LittleEndian, 2, 1, 1+rows))
+	h := build(t, fmt.Sprintf(`"filenames": [%q], "storage": {"io": "map"}`, path),
+		[]step{{"create_shuffle_reader", fmt.Sprintf(`{"buffer_size": %d}`, rows)}, {"create_batch_reader", `{"batch_size": 100}`}})
+	seen := make([]bool, 1+rows)
+	for n := 0; ; n++ {
+		tuple, err := h.ReadNext(context.Background())
+		if err == io.EOF && n == rows/100 {
+			break
+		}
+		if err != nil {
+			t.Fatal(n, err)
+		}
+		if n == 0 {
+			if err := os.Truncate(path, 4096); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for row := range slices.Chunk(tuple.Slots[0].Data, 8) {
+			i := binary.LittleEndian.Uint32(row)
+			if i == 0 || seen[i] || binary.LittleEndian.Uint32(row[4:]) != i+1 {
+				t.Fatalf("batch %d: found row %d, with %d", n, i, binary.LittleEndian.Uint32(row[4:]))
+			}
+			seen[i] = true
+		}
+		tuple.Release()
+	}
+}
+
+// A consumer may write to a batch, and keep it: no other batch changes.
+func TestBatchesOfRowsMayBeWritten(t *testing.T) {
+	for _, steps := range [][]step{{shuffled, batched}, {shuffled, batched, buffered}, {{"create_zip_reader", "{}"}, shuffled, batched}} {
+		balanced(t)
+		files := filesOf(t, "npy", "little")
+		want, _ := shown(build(t, files, steps))
+		h := build(t, files, steps)
+		var held []*pyfeed.Tuple
+		for i := range want {
+			tuple, err := h.ReadNext(context.Background())
+			if err != nil {
+				t.Fatal(err)
+			}
+			text := fmt.Sprint(tuple.Pass)
+			for k := range tuple.Slots {
+				s := &tuple.Slots[k]
+				text += fmt.Sprintf(" %v %v %v ", s.DType, s.Dims(), s.LoD) + string(s.Data)
+				if s.ReadOnly {
+					t.Fatalf("batch %d, slot %d: expected that it may be written", i, k)
+				}
+				for j := range s.Data {
+					s.Data[j] = byte(i)
+				}
+			}
+			if text != want[i] {
+				t.Fatalf("batch %d: expected %q, found %q", i, want[i], text)
+			}
+			held = append(held, tuple)
+		}
+		for i, tuple := range held {
+			for k := range tuple.Slots {
+				if data := tuple.Slots[k].Data; !bytes.Equal(data, bytes.Repeat([]byte{byte(i)}, len(data))) {
+					t.Errorf("batch %d, slot %d: it was changed while it was held", i, k)
+				}
+			}
+			tuple.Release()
+		}
 	}
 }
 

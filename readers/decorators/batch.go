@@ -29,6 +29,7 @@ type batchReader struct {
 
 	grid     batchGrid
 	building *batchBuilder // the batch that instances are being gathered for
+	inBlocks bool          // the last instances were in Blocks
 	end      error         // the error or end after the last instance
 
 	mu      sync.Mutex
@@ -62,13 +63,20 @@ func NewBatchReader(source *readers.ReaderHolder, size uint64, dropLast, ragged 
 		source.Drop()
 		return nil, err
 	}
-	r := &batchReader{source: readers.NewUpstream(source), spec: spec, size: int(size), grid: batchGrid{size: int64(size)}, dropLast: dropLast, ragged: ragged, pool: pool, stacksAll: true, toDevice: place != pyfeed.CPUPlace()}
-	for i := range spec.Len() {
-		r.stacksAll = r.stacksAll && !source.Spec().Slot(i).Grows()
-	}
+	r := &batchReader{source: readers.NewUpstream(source), spec: spec, size: int(size), grid: batchGrid{size: int64(size)}, dropLast: dropLast, ragged: ragged, pool: pool, stacksAll: stacksAll(source.Spec()), toDevice: place != pyfeed.CPUPlace()}
 	r.requireEqualRows = !ragged && !r.stacksAll && spec.Len() > 1
 	r.Read = readers.FromFunc(func(ctx context.Context) (*pyfeed.Tuple, error) { return r.read(ctx, nil) })
 	return r, nil
+}
+
+// stacksAll reports whether a batch of such instances stacks all slots and concatenates none.
+func stacksAll(spec *pyfeed.Spec) bool {
+	for i := range spec.Len() {
+		if spec.Slot(i).Grows() {
+			return false
+		}
+	}
+	return true
 }
 
 // read returns the next batch, or a part of it.
@@ -101,9 +109,14 @@ func (r *batchReader) setDamage(err error) {
 	r.failure = err
 }
 
-// copyEvery is how many instances are gathered before they are copied, so that they are still in the processor's cache.
-// A larger batch cannot take over their memory. The number was not measured separately.
-const copyEvery = 64
+// Instances are gathered and then copied, so that a large batch does not keep the memory of all of them. Tuples are
+// copied while they are in the processor's cache. Instances of Blocks are mostly not there, and many are gathered, so
+// that several threads can copy them.
+const (
+	copyEvery  = 64      // tuples; the number was not measured separately
+	blocksEach = 4096    // instances of Blocks
+	blockBytes = 1 << 20 // of instances of Blocks, from which they are copied even if they are fewer
+)
 
 // gather reads the instances of the next batch. They are copied as they arrive, unless a part of them is wanted: which of
 // them belong to it is only known when the batch is complete. part is nil if the whole batch is wanted.
@@ -121,7 +134,11 @@ func (r *batchReader) gather(ctx context.Context, part *readers.Part) (*batchBui
 	var slice wait.TimeSlice
 	for r.end == nil && b.len() < r.size {
 		limit := r.size - b.len()
-		if copyNow && r.stacksAll {
+		switch {
+		case !copyNow || !r.stacksAll:
+		case r.inBlocks:
+			limit = min(limit, blocksEach)
+		default:
 			limit = min(limit, copyEvery)
 		}
 		before := b.chunk.Checkpoint()
@@ -132,7 +149,10 @@ func (r *batchReader) gather(ctx context.Context, part *readers.Part) (*batchBui
 		if part != nil {
 			b.damage = b.chunk.Verify(before, nil) // all ranks of a job find the same damage
 		}
-		if copyNow && b.chunk.Len() >= copyEvery {
+		if b.chunk.Len() > 0 {
+			r.inBlocks = b.chunk.MostlyBlocks()
+		}
+		if copyNow && b.enoughToCopy() && !b.view() {
 			b.flush(wait.TrackOf(ctx))
 		}
 		if growsInPieces && b.growing.enoughForPiece(b.chunk.Bytes()) {
@@ -163,6 +183,7 @@ func (r *batchReader) gather(ctx context.Context, part *readers.Part) (*batchBui
 		r.grid.align()
 	}
 	r.building = nil
+	b.view()
 	if part != nil {
 		b.keepPart(*part)
 	}

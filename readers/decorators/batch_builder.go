@@ -19,6 +19,7 @@ type batchBuilder struct {
 	stacked stackedBatch // earlier instances, if no slot is concatenated
 	growing growingBatch // earlier instances of a large batch, if some slots are concatenated
 	size    int          // instances of the whole batch, or of the part that is wanted
+	isView  bool         // the batch takes the memory of a shuffle's block
 	isPart  bool         // the instances are a part of those of the batch
 	partErr error        // why the part cannot be built
 	begin   batchBreak   // where the batch begins
@@ -102,12 +103,21 @@ func (b *batchBuilder) assemble(track trace.Track) (*pyfeed.Tuple, error) {
 			b.grow(track)
 		}
 		return b.growing.finish()
+	case b.isView:
+		return b.takeMemory(b.chunk.TakeView)
 	case b.ownsMemory():
-		return b.takeBuffer()
+		return b.takeMemory(func(batch *pyfeed.Tuple) { batch.Slots[0].Hold(b.chunk.TakeBuffer()) })
 	case b.chunk.Len() == 0 || b.flush(track):
 		return b.stacked.finish()
 	}
 	return b.joinChunk(track)
+}
+
+// enoughToCopy reports whether the instances of the chunk are to be copied before more are gathered.
+func (b *batchBuilder) enoughToCopy() bool {
+	n := b.chunk.Len()
+	many := n >= blocksEach || b.chunk.Bytes() >= blockBytes
+	return n >= copyEvery && (many || !b.chunk.MostlyBlocks())
 }
 
 // flush copies the instances of the chunk into the stacked batch. It returns false, and leaves them in the chunk, if it
@@ -148,7 +158,7 @@ func (b *batchBuilder) drop() {
 	b.stacked.drop()
 	b.growing.drop()
 	clear(b.tuples)
-	b.isPart, b.partErr, b.damage = false, nil, nil
+	b.isView, b.isPart, b.partErr, b.damage = false, false, nil, nil
 	b.reader.mu.Lock()
 	defer b.reader.mu.Unlock()
 	b.reader.spare = append(b.reader.spare, b)
@@ -168,8 +178,16 @@ func (b *batchBuilder) ownsMemory() bool {
 	return b.reader.stacksAll && !b.reader.toDevice && !b.isPart && nothingCopied && worthIt && b.chunk.Contiguous()
 }
 
-// takeBuffer makes a batch that takes over the memory of the instances.
-func (b *batchBuilder) takeBuffer() (*pyfeed.Tuple, error) {
+// view reports whether the instances are consecutive ones of a block that a shuffle has copied: the batch can then be a
+// view of that copy. It need not be large, since other batches use the rest of the memory.
+func (b *batchBuilder) view() bool {
+	nothingCopied := b.stacked.n == 0
+	b.isView = b.reader.stacksAll && !b.reader.toDevice && nothingCopied && b.chunk.Viewable()
+	return b.isView
+}
+
+// takeMemory makes a batch that takes over the memory of the instances by a call of take.
+func (b *batchBuilder) takeMemory(take func(batch *pyfeed.Tuple)) (*pyfeed.Tuple, error) {
 	n := b.chunk.Len()
 	err := b.stacked.begin(&b.chunk, n)
 	if err == nil {
@@ -181,7 +199,7 @@ func (b *batchBuilder) takeBuffer() (*pyfeed.Tuple, error) {
 	batch := b.stacked.batch
 	batch.From = batch.From.Batch(n)
 	b.stacked.batch = nil
-	batch.Slots[0].Hold(b.chunk.TakeBuffer())
+	take(batch)
 	return batch, nil
 }
 
@@ -226,6 +244,7 @@ func (b *batchBuilder) keepPart(p readers.Part) {
 		b.partErr = keepPart(&b.chunk, p, b.reader.source.Spec())
 	}
 	b.size = b.chunk.Len()
+	b.view()
 }
 
 // checkSpecs returns an error for the first instance of the chunk that does not fit into the same batch as the first.
@@ -264,7 +283,7 @@ func (b *batchBuilder) checkSpecs() error {
 func findMismatch(c *record.Chunk, mismatch func(*pyfeed.Tuple) int) (k, slot int) {
 	fit := true
 	for i := range c.NumBlocks() {
-		fit = fit && mismatch(c.BlockSpec(i)) < 0
+		fit = fit && (i > 0 && c.BlocksAlike(0, i) || mismatch(c.BlockSpec(i)) < 0)
 	}
 	for _, t := range c.Tuples() {
 		fit = fit && (t == nil || mismatch(t) < 0)

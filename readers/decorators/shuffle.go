@@ -6,13 +6,15 @@ import (
 	"sync/atomic"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/memory"
 	"github.com/pyfeed/pyfeed/readers"
 	"github.com/pyfeed/pyfeed/readers/record"
 	"github.com/pyfeed/pyfeed/readers/state"
 )
 
 // shuffleReader permutes instances block by block. The next block is read while the current one is delivered. The order
-// depends on the seed and the pass, and is the same on every machine. Only references move, not data.
+// depends on the seed and the pass, and is the same on every machine. References move, not data; but small blocks of
+// instances of one layout are also copied, by [record.Gatherer], so that batches of them need no copy.
 type shuffleReader struct {
 	readers.PeekBuffer
 	source     *readers.Upstream
@@ -23,6 +25,9 @@ type shuffleReader struct {
 	shards     readers.VirtualShards // Total is 0 if any tuples of a block may change places
 	prefetcher *prefetcher
 	cut        atomic.Pointer[cutBlock] // the last one; nil: none
+	gathers    atomic.Bool              // blocks may be copied
+	gatherer   record.Gatherer
+	numbers    []uint64 // reused by permutation
 }
 
 // cutBlock is a block that an error below has cut short. Without the error, it would have another order.
@@ -55,7 +60,8 @@ func NewShuffleReader(source *readers.ReaderHolder, size, seed uint64) (readers.
 		return nil, pyfeed.Errorf(pyfeed.Invalid, "shuffle: buffer_size: expected a multiple of %d, the virtual shards of this process, such as %d, found %d",
 			own, max(size/own, 1)*own, size)
 	}
-	r := &shuffleReader{source: readers.NewUpstream(source), size: int(size), seed: seed, shards: shards}
+	r := &shuffleReader{source: readers.NewUpstream(source), size: int(size), seed: seed, shards: shards, gatherer: record.Gatherer{Pool: memory.NewPool(memory.Batch)}}
+	r.gathers.Store(stacksAll(source.Spec()))
 	r.prefetcher = newPrefetcher("shuffle", 1, func(ctx context.Context, p *prefetched) error { return r.fill(ctx, &p.Chunk) })
 	r.Read, r.Many, r.WakeOthers = r.prefetcher.take, record.MinBlock, r.prefetcher.wakeConsumers
 	return r, nil
@@ -69,23 +75,27 @@ func (r *shuffleReader) fill(ctx context.Context, c *record.Chunk) (end error) {
 	if end != nil && end != io.EOF && ctx.Err() == nil {
 		r.cut.Store(&cutBlock{r.pass, r.block, end})
 	}
-	if r.shards.Total == 0 {
-		c.Permute(r.seed, r.pass, r.block, ctx.Done())
+	if r.gathers.Load() {
+		r.gatherer.Gather(c, r.permutation(), ctx.Done())
 	} else {
-		r.permuteShards(c, ctx.Done())
+		c.Permute(r.permutation(), ctx.Done())
 	}
 	r.block++
 	return end
 }
 
-// permuteShards permutes a block within each virtual shard, so that the order of its tuples does not depend on the number
-// of processes.
-func (r *shuffleReader) permuteShards(c *record.Chunk, done <-chan struct{}) {
-	own := r.shards.Own()
-	for i := range own {
-		block := r.block*uint64(r.shards.Total) + uint64(r.shards.Shard(i))
-		c.PermuteEvery(own, i, r.seed, r.pass, block, done)
+// permutation returns the order of the block. A block is permuted within each virtual shard, so that the order of its
+// tuples does not depend on the number of processes.
+func (r *shuffleReader) permutation() record.Permutation {
+	p := record.Permutation{Seed: r.seed, Pass: r.pass, Blocks: append(r.numbers[:0], r.block)}
+	if r.shards.Total > 0 {
+		p.Blocks = p.Blocks[:0]
+		for i := range r.shards.Own() {
+			p.Blocks = append(p.Blocks, r.block*uint64(r.shards.Total)+uint64(r.shards.Shard(i)))
+		}
 	}
+	r.numbers = p.Blocks
+	return p
 }
 
 // ReInit begins a pass, which has its own order.
@@ -138,6 +148,7 @@ func (r *shuffleReader) Describe(s *readers.Stats) {
 func (r *shuffleReader) Close() {
 	r.DropPeeked()
 	r.prefetcher.stop()
+	r.gatherer.Pool.Close()
 	r.source.Drop()
 }
 
@@ -150,5 +161,11 @@ func (r *shuffleReader) Upstreams() []*readers.Upstream { return []*readers.Upst
 // OutputPlace implements readers.Placed.
 func (r *shuffleReader) OutputPlace() (pyfeed.Place, bool) { return r.source.OutputPlace() }
 
-// SetTarget implements readers.Targetable.
-func (r *shuffleReader) SetTarget(place pyfeed.Place) error { return r.source.SetTarget(place) }
+// SetTarget implements readers.Targetable. A batch for a device is copied to memory that the device copies from, so that
+// a copy of the block would be one too many.
+func (r *shuffleReader) SetTarget(place pyfeed.Place) error {
+	if place != pyfeed.CPUPlace() {
+		r.gathers.Store(false)
+	}
+	return r.source.SetTarget(place)
+}

@@ -10,31 +10,45 @@ import (
 	"github.com/pyfeed/pyfeed/readers/state"
 )
 
-// zipReader takes one tuple of each of its readers and joins their slots to one tuple.
+// zipReader takes one instance of each of its readers and joins their slots to one instance. Instances of Blocks stay
+// instances of Blocks, so that no tuple is made of them.
 type zipReader struct {
 	readers.PeekBuffer
 	inputs []zipInput
+	chunks []*record.Chunk // of the inputs
 	spec   *pyfeed.Spec
 	strict bool
 	end    error
 }
 
-// zipInput is one of the readers, with the tuples that were read ahead from it.
+// zipInput is one of the readers, with the instances that were read ahead from it.
 type zipInput struct {
 	source *readers.Upstream
-	ready  []*pyfeed.Tuple
-	buffer []*pyfeed.Tuple
 	chunk  record.Chunk
+	some   [record.MinBlock]*pyfeed.Tuple // reused
+	taken  int                            // of some
 	end    bool
+
+	inBlocks bool // the last instances were in Blocks
+}
+
+// ahead returns how many instances are read at most at once. Instances of Blocks take little memory, and the larger the
+// Blocks are that are made of them, the less does each batch of a shuffle have to check.
+func (in *zipInput) ahead() int {
+	if in.inBlocks {
+		return blocksEach
+	}
+	return record.ChunkSize
 }
 
 // NewZipReader takes over references to the readers. A pass ends with the shortest reader. If strict is set, it is an
 // error if the readers do not end together.
 func NewZipReader(source []*readers.ReaderHolder, strict bool) (readers.Reader, error) {
-	r := &zipReader{strict: strict}
+	r := &zipReader{strict: strict, inputs: make([]zipInput, len(source))}
 	var slots []pyfeed.Slot
-	for _, h := range source {
-		r.inputs = append(r.inputs, zipInput{source: readers.NewUpstream(h), buffer: make([]*pyfeed.Tuple, record.ChunkSize)})
+	for i, h := range source {
+		r.inputs[i].source = readers.NewUpstream(h)
+		r.chunks = append(r.chunks, &r.inputs[i].chunk)
 		for i := range h.Spec().Len() {
 			slots = append(slots, h.Spec().Slot(i))
 		}
@@ -54,19 +68,20 @@ func NewZipReader(source []*readers.ReaderHolder, strict bool) (readers.Reader, 
 		r.Close()
 		return nil, err
 	}
-	r.Read = readers.FromBatchFunc(r.take)
+	r.Read = r.take
 	return r, nil
 }
 
-func (r *zipReader) take(ctx context.Context, out []*pyfeed.Tuple) (int, error) {
+// take is a readers.ReadFunc.
+func (r *zipReader) take(ctx context.Context, to *record.Chunk, limit int) (int, error) {
 	if r.end != nil {
 		return 0, r.end
 	}
-	n, ended := len(out), 0
+	n, ended := limit, 0
 	for i := range r.inputs {
 		in := &r.inputs[i]
-		if len(in.ready) == 0 && !in.end {
-			err := in.read(ctx, len(out))
+		if in.chunk.Len() == 0 && !in.end {
+			_, err := in.source.ReadInto(ctx, &in.chunk, min(limit, in.ahead()))
 			switch {
 			case err == io.EOF:
 				in.end = true
@@ -76,11 +91,12 @@ func (r *zipReader) take(ctx context.Context, out []*pyfeed.Tuple) (int, error) 
 				r.end = err
 				return 0, err
 			}
+			in.inBlocks = in.chunk.MostlyBlocks()
 		}
-		if in.end && len(in.ready) == 0 {
+		if in.end && in.chunk.Len() == 0 {
 			ended++
 		}
-		n = min(n, len(in.ready))
+		n = min(n, in.chunk.Len())
 	}
 	if ended > 0 {
 		r.end = io.EOF
@@ -89,11 +105,48 @@ func (r *zipReader) take(ctx context.Context, out []*pyfeed.Tuple) (int, error) 
 		}
 		return 0, r.end
 	}
-	for k := range n {
+	taken := 0
+	for taken < n && r.end == nil {
+		moved := record.Zip(r.chunks, to, n-taken, func(t *pyfeed.Tuple) bool { return r.spec.Check(t) == nil })
+		if moved == 0 {
+			moved = r.takeTuples(to, min(n-taken, record.MinBlock))
+		}
+		taken += moved
+	}
+	if taken == 0 {
+		return 0, r.end
+	}
+	return taken, nil
+}
+
+// maxZipped is how many bytes of records are made tuples at a time. Those that are verified late are verified then, which
+// cannot be interrupted.
+const maxZipped = 16 << 20
+
+// takeTuples joins the next n instances as tuples, or fewer if they are large, and returns how many: all of them before
+// the first that is damaged or does not match the Spec, which is the end.
+func (r *zipReader) takeTuples(to *record.Chunk, n int) int {
+	for i := range r.inputs {
+		c := &r.inputs[i].chunk
+		if all := c.NumTaken() + c.Len(); c.Bytes() > maxZipped {
+			n = min(n, max(int(int64(all)*maxZipped/int64(c.Bytes())), 1))
+		}
+	}
+	var damage error
+	intact := n
+	for i := range r.inputs {
+		in := &r.inputs[i]
+		k, err := in.chunk.Take(in.some[:n])
+		if in.taken = k; k < intact {
+			intact, damage = k, err
+		}
+	}
+	taken := 0
+	for taken < intact && r.end == nil {
 		t := pyfeed.NewTuple(r.spec.Len())
 		at := 0
 		for i := range r.inputs {
-			from := r.inputs[i].ready[k]
+			from := r.inputs[i].some[taken]
 			for j := range from.Slots {
 				t.Slots[at], from.Slots[j] = from.Slots[j], t.Slots[at]
 				at++
@@ -103,54 +156,28 @@ func (r *zipReader) take(ctx context.Context, out []*pyfeed.Tuple) (int, error) 
 				t.From = from.From
 			}
 		}
-		if err := r.spec.Check(t); err != nil {
+		if r.end = r.spec.Check(t); r.end != nil {
 			t.Release()
-			for i := range r.inputs {
-				pyfeed.ReleaseAll(r.inputs[i].ready[:k+1])
-				r.inputs[i].ready = r.inputs[i].ready[k+1:]
-			}
-			r.end = err
-			if k > 0 {
-				return k, nil
-			}
-			return 0, err
+			break
 		}
-		out[k] = t
+		to.Add(t)
+		taken++
 	}
 	for i := range r.inputs {
-		pyfeed.ReleaseAll(r.inputs[i].ready[:n])
-		r.inputs[i].ready = r.inputs[i].ready[n:]
+		in := &r.inputs[i]
+		pyfeed.ReleaseAll(in.some[:in.taken])
 	}
-	return n, nil
-}
-
-// maxZipped is how many bytes of records are made tuples at a time. Those that are verified late are verified then, which
-// cannot be interrupted.
-const maxZipped = 16 << 20
-
-// read makes the next tuples ready, at most limit. A damaged record is an error once the tuples before it are taken.
-func (in *zipInput) read(ctx context.Context, limit int) error {
-	if in.chunk.Len() == 0 {
-		if _, err := in.source.ReadInto(ctx, &in.chunk, limit); err != nil {
-			return err
-		}
+	if r.end == nil {
+		r.end = damage
 	}
-	n := min(in.chunk.Len(), len(in.buffer))
-	if bytes := in.chunk.Bytes(); bytes > maxZipped {
-		n = max(int(int64(n)*maxZipped/int64(bytes)), 1)
-	}
-	n, err := in.chunk.Take(in.buffer[:n])
-	if in.ready = in.buffer[:n]; n > 0 {
-		err = nil // the next Take returns it
-	}
-	return err
+	return taken
 }
 
 // uneven returns the error that names the readers that have ended and those that have not.
 func (r *zipReader) uneven() error {
 	var ended, not []int
 	for i := range r.inputs {
-		if r.inputs[i].end && len(r.inputs[i].ready) == 0 {
+		if r.inputs[i].end && r.inputs[i].chunk.Len() == 0 {
 			ended = append(ended, i)
 		} else {
 			not = append(not, i)
@@ -162,9 +189,8 @@ func (r *zipReader) uneven() error {
 func (r *zipReader) clear() {
 	r.DropPeeked()
 	for i := range r.inputs {
-		pyfeed.ReleaseAll(r.inputs[i].ready)
 		r.inputs[i].chunk.Release()
-		r.inputs[i].ready, r.inputs[i].end = nil, false
+		r.inputs[i].end = false
 	}
 	r.end = nil
 }

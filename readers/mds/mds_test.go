@@ -178,8 +178,8 @@ func TestBlocks(t *testing.T) {
 			}
 			out := make([]*pyfeed.Tuple, 20)
 			pyfeed.NewTuples(out, 1)
-			if got := formattest.ReadBlock(r, out); got != 20 {
-				t.Errorf("expected a block of 20, found %d", got)
+			if got, err := formattest.ReadBlock(r, out); got != 20 || err != nil {
+				t.Errorf("expected a block of 20, found %d, %v", got, err)
 			}
 			pyfeed.ReleaseAll(out)
 			r.Close()

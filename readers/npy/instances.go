@@ -305,20 +305,35 @@ func (in *Instances) view(out []*pyfeed.Tuple, slot int, from Source) (int, erro
 // View returns the next instances, at most limit, if they can be used in place and are in memory. nil: Read returns
 // them, or the error.
 func (in *Instances) View(limit int, from Source) *record.Block {
+	data, n := in.viewable(limit, from)
+	if n == 0 {
+		return nil
+	}
 	size, at := in.Size, int(in.Next)*in.Size
-	n := int(min(int64(limit), in.Count-in.Next))
-	if n == 0 || size == 0 || !in.array.InPlace() {
-		return nil
-	}
-	data, err := from.Peek(at, size)
-	if n = min(n, len(data)/size); n == 0 || err != nil {
-		return nil
-	}
 	b, n := from.Hold(at, size, n)
 	s := pyfeed.LoDTensor{DType: in.array.DType, ReadOnly: true, Data: data[: size : n*size]}
 	_ = s.SetDims(in.Dims) // cannot fail: the number of dimensions was checked
 	in.Next += int64(n)
 	return record.NewBlock([]pyfeed.LoDTensor{s}, size, n, b)
+}
+
+// viewable returns the data of the next instances, and how many, at most limit, can be used in place and are in memory.
+func (in *Instances) viewable(limit int, from Source) ([]byte, int) {
+	n := int(min(int64(limit), in.Count-in.Next))
+	if n == 0 || in.Size == 0 || !in.array.InPlace() {
+		return nil, 0
+	}
+	data, err := from.Peek(int(in.Next)*in.Size, in.Size)
+	if err != nil {
+		return nil, 0
+	}
+	return data, min(n, len(data)/in.Size)
+}
+
+// Viewable returns for how many of the next instances, at most limit, View returns a Block or several.
+func (in *Instances) Viewable(limit int, from Source) int {
+	_, n := in.viewable(limit, from)
+	return n
 }
 
 // decoded returns instances from the tile. It decodes the next tile if there is none.

@@ -397,6 +397,40 @@ func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 	return whole, nil
 }
 
+// ReadBlock implements record.BlockReader for rows that are used in place in all members.
+func (r *records) ReadBlock(limit int) *record.Block {
+	r.err = record.ClearInterrupt(r.err)
+	n := limit
+	for _, m := range r.members { // before any slot is read: after an error, Read returns it
+		if r.err != nil || n == 0 {
+			return nil
+		}
+		n = m.in.Viewable(n, m)
+	}
+	if n == 0 {
+		return nil
+	}
+	blocks := make([]*record.Block, len(r.members))
+	for i, m := range r.members {
+		blocks[i] = m.in.View(n, m)
+		n = min(n, blocks[i].Len())
+	}
+	for i, m := range r.members {
+		if more := blocks[i].Len() - n; more > 0 { // it was in memory for more instances than another member
+			blocks[i].Shorten(n)
+			m.in.Next -= int64(more)
+		}
+	}
+	block := record.Join(blocks, make([]int, len(blocks)), n)
+	r.next += int64(n)
+	for _, m := range r.members {
+		if m.in.Next == m.in.Count {
+			m.drop()
+		}
+	}
+	return block
+}
+
 // read fills a slot of all tuples. On an error, n is the number of tuples filled.
 func (m *member) read(out []*pyfeed.Tuple, slot int) (n int, err error) {
 	for n < len(out) && err == nil {

@@ -2,6 +2,7 @@ package record
 
 import (
 	"fmt"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
@@ -12,23 +13,42 @@ import (
 // instance would be slower: 3,857 instructions instead of 3,120 (docs/performance.md, "Small records").
 const MinBlock = 16
 
-// Block is a record block: instances of a file that have the same dtypes and dims and lie in the same memory. They lie
-// at equal distances, or are byte strings, each at the position that a [Span] gives. Small records are mostly shuffled
-// and copied into a batch; a [Chunk] does both without making tuples.
+// Block is a record block: instances that have the same dtypes and dims. Each slot of them lies at equal distances in
+// one memory; or the instances are byte strings, each at the position that a [Span] gives. Small records are mostly
+// shuffled and copied into a batch; a [Chunk] does both without making tuples.
 type Block struct {
 	first  pyfeed.Tuple // no slot has a reference to the memory
 	count  int
-	buffer *memory.Buffer
-	stride int    // bytes from one instance to the next
+	places []place // of each slot; none if there are spans
+	parts  []part
 	size   int    // bytes of each instance
-	spans  []Span // nil: instances have stride and size
+	spans  []Span // nil: instances have places and a size
 	base   []byte // the memory that the spans refer to
 
 	checksum *Checksum // of the instances that are verified late; nil: all were verified
 	offset   int64     // of base in the file
 
-	from  pyfeed.Origin // of the first instance, if all are from one file
-	files []FileRef     // of each instance; nil: all are from one file
+	batchable bool          // consecutive instances can be a batch: see Gather
+	from      pyfeed.Origin // of the first instance, if all are from one file
+	files     []FileRef     // of each instance; nil: all are from one file
+	origins   *origins      // of each instance; nil: they are given by from and files
+
+	like atomic.Pointer[Block] // a Block that was found to have the same layout, and stands for it; nil: none
+
+	onePart   [1]part // the memory of parts and places, if there are few
+	fewPlaces [2]place
+}
+
+// place is where a slot of the first instance lies, and how many bytes later that of the next instance.
+type place struct {
+	at     unsafe.Pointer
+	stride int
+}
+
+// part is the memory of some adjacent slots. Each instance has one reference to the memory of each part.
+type part struct {
+	buffer *memory.Buffer
+	slots  int
 }
 
 // SetOrigin sets the file and record of the first instance. The other instances are the records that follow.
@@ -39,8 +59,11 @@ func (b *Block) SetFiles(files []FileRef) { b.files = files }
 
 // origin returns the file and record of the k-th instance.
 func (b *Block) origin(k int) pyfeed.Origin {
-	if b.files != nil {
+	switch {
+	case b.files != nil:
 		return pyfeed.Origin{File: &b.files[k].Path}
+	case b.origins != nil:
+		return b.origins.of(k)
 	}
 	from := b.from
 	from.Record += int64(k)
@@ -54,22 +77,78 @@ type Span struct{ At, Size uint32 }
 // and no LoD (level of detail). Each next instance begins stride bytes after the one before it; the capacities of the
 // slots' data MUST reach to the last instance. NewBlock takes over a reference to buffer for each instance.
 func NewBlock(slots []pyfeed.LoDTensor, stride, n int, buffer *memory.Buffer) *Block {
-	b := &Block{first: pyfeed.Tuple{Slots: slots}, count: n, buffer: buffer, stride: stride}
+	b := &Block{first: pyfeed.Tuple{Slots: slots}, count: n}
+	b.parts = append(b.onePart[:0], part{buffer, len(slots)})
+	b.places = b.fewPlaces[:0]
 	for i := range slots {
-		data := slots[i].Data
-		if n > 1 && (stride < 0 || stride > (cap(data)-len(data))/(n-1)) {
-			panic(fmt.Sprintf("record: NewBlock: slot %d: expected room for %d instances, %d bytes apart, found %d bytes", i, n, stride, cap(data)))
-		}
-		slots[i].Hold(data, buffer)
-		b.size += len(data)
+		b.addSlot(i, stride, buffer)
 	}
 	return b
+}
+
+// addSlot sets the place of a slot of first, which has its data, and counts its bytes.
+func (b *Block) addSlot(slot, stride int, buffer *memory.Buffer) {
+	s := &b.first.Slots[slot]
+	if n := b.count; n > 1 && (stride < 0 || stride > (cap(s.Data)-len(s.Data))/(n-1)) {
+		panic(fmt.Sprintf("record: NewBlock: slot %d: expected room for %d instances, %d bytes apart, found %d bytes", slot, n, stride, cap(s.Data)))
+	}
+	b.places = append(b.places, place{unsafe.Pointer(unsafe.SliceData(s.Data)), stride})
+	b.size += len(s.Data)
+	s.Hold(s.Data, buffer)
+}
+
+// Join makes a Block of n instances that have the slots of several Blocks. The first instance is made of the instance
+// firsts[i] of each blocks[i], which MUST NOT have spans. It takes over the references of these n instances of each
+// Block. The origins are those of the first Block that has any.
+func Join(blocks []*Block, firsts []int, n int) *Block {
+	j := &Block{count: n}
+	j.parts, j.places = j.onePart[:0], j.fewPlaces[:0]
+	slots := 0
+	for _, b := range blocks {
+		slots += len(b.first.Slots)
+	}
+	j.first.Slots = make([]pyfeed.LoDTensor, 0, slots)
+	for i, b := range blocks {
+		slot := 0
+		for _, p := range b.parts {
+			j.parts = append(j.parts, p)
+			for range p.slots {
+				s, stride := b.first.Slots[slot], b.places[slot].stride
+				s.Data = s.Data[:cap(s.Data)][firsts[i]*stride:][:len(s.Data)] // may lie beyond the length, within the capacity
+				j.first.Slots = append(j.first.Slots, s)
+				j.addSlot(len(j.first.Slots)-1, stride, p.buffer)
+				slot++
+			}
+		}
+		if o := b.origin(firsts[i]); j.from.File == nil && o.File != nil {
+			j.setOrigins(b, firsts[i])
+		}
+	}
+	return j
+}
+
+// Shorten releases all instances but the first n.
+func (b *Block) Shorten(n int) {
+	b.release(b.count - n)
+	b.count = n
+}
+
+// setOrigins gives the instances the origins of those of another Block, from its first-th on.
+func (b *Block) setOrigins(of *Block, first int) {
+	b.from = of.origin(first)
+	switch {
+	case of.files != nil:
+		b.files = of.files[first:]
+	case of.origins != nil:
+		b.origins = of.origins.after(first)
+	}
 }
 
 // NewSpanBlock makes a Block of byte strings as BytesSlot describes them: the given spans of base, at least one. base
 // lies in buffer. NewSpanBlock takes over a reference to buffer for each span.
 func NewSpanBlock(base []byte, spans []Span, buffer *memory.Buffer) *Block {
-	b := &Block{count: len(spans), buffer: buffer, spans: spans, base: base}
+	b := &Block{count: len(spans), spans: spans, base: base}
+	b.parts = append(b.onePart[:0], part{buffer, 1})
 	offsets := Offsets{free: make([]int64, 2)}
 	offsets.Record(&b.first, b.data(0, 0), buffer)
 	return b
@@ -84,19 +163,46 @@ func (b *Block) HasSpans() bool { return b.spans != nil }
 // Spec returns a tuple with the dtypes and dims of the instances. The Block owns it.
 func (b *Block) Spec() *pyfeed.Tuple { return &b.first }
 
+// representative returns the Block that stands for b in comparisons.
+func (b *Block) representative() *Block {
+	if r := b.like.Load(); r != nil {
+		return r
+	}
+	return b
+}
+
+// alike reports whether the instances of two Blocks have the same dtypes, dims and sizes. The answer is remembered: in a
+// shuffle over many Blocks, each batch has instances of most of them.
+func alike(a, b *Block) bool {
+	x, y := a.representative(), b.representative()
+	same := x == y || x.spans == nil && y.spans == nil && sameLayout(&x.first, &y.first)
+	if same && x != y {
+		b.like.Store(x)
+	}
+	return same
+}
+
 // data returns the data of a slot of the k-th instance.
 func (b *Block) data(slot, k int) []byte {
 	if b.spans != nil {
 		s := b.spans[k]
 		return b.base[s.At:][:s.Size:s.Size]
 	}
-	first, at := b.first.Slots[slot].Data, k*b.stride
+	first, at := b.first.Slots[slot].Data, k*b.places[slot].stride
 	return first[at : at+len(first) : at+len(first)] // may lie beyond the length of first, within its capacity
 }
 
-// place returns the address of a slot of the k-th instance, without a bounds check. The Block MUST NOT have spans.
-func (b *Block) place(slot, k int) *byte {
-	return (*byte)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(b.first.Slots[slot].Data)), k*b.stride))
+// address returns the address of a slot of the k-th instance, without a check of k. The Block MUST NOT have spans.
+func (b *Block) address(slot, k int) unsafe.Pointer {
+	p := &b.places[slot]
+	return unsafe.Add(p.at, k*p.stride)
+}
+
+// release releases n references to the memory of each part.
+func (b *Block) release(n int) {
+	for _, p := range b.parts {
+		p.buffer.ReleaseMany(n)
+	}
 }
 
 // bytes returns the size of the k-th instance.
@@ -105,6 +211,17 @@ func (b *Block) bytes(k int) int {
 		return int(b.spans[k].Size)
 	}
 	return b.size
+}
+
+// bytesOf returns the size of some instances.
+func (b *Block) bytesOf(items []item) int {
+	n := len(items) * b.size
+	if b.spans != nil {
+		for _, it := range items {
+			n += int(b.spans[it.index].Size)
+		}
+	}
+	return n
 }
 
 // totalBytes returns the size of all instances.
@@ -116,34 +233,40 @@ func (b *Block) totalBytes() int {
 	return n
 }
 
-// Materialize makes t, an empty tuple, the k-th instance. The tuple takes over one of the references to the memory. An
-// error says that the instance is damaged; then the reference stays.
+// Materialize makes t, an empty tuple, the k-th instance. The tuple takes over the instance's references to the memory.
+// An error says that the instance is damaged; then the references stay.
 func (b *Block) Materialize(t *pyfeed.Tuple, k int, offsets *Offsets) error {
 	if b.spans != nil {
 		if err := b.verify(k); err != nil {
 			return err
 		}
-		offsets.Record(t, b.data(0, k), b.buffer)
+		offsets.Record(t, b.data(0, k), b.parts[0].buffer)
 		return nil
 	}
 	t.Resize(len(b.first.Slots))
-	b.buffer.Retain(len(t.Slots) - 1)
-	for i := range t.Slots {
-		s := &t.Slots[i]
-		lod := s.LoD // keep the allocated LoD slices of t
-		*s = b.first.Slots[i]
-		s.LoD = lod
-		s.Hold(b.data(i, k), b.buffer)
+	i := 0
+	for _, p := range b.parts {
+		p.buffer.Retain(p.slots - 1)
+		for range p.slots {
+			s := &t.Slots[i]
+			lod := s.LoD // keep the allocated LoD slices of t
+			*s = b.first.Slots[i]
+			s.LoD = lod
+			s.Hold(b.data(i, k), p.buffer)
+			i++
+		}
 	}
 	return nil
 }
 
 // checkTruncated returns an error if the file that the instances lie in has become shorter.
 func (b *Block) checkTruncated() error {
-	for i := range b.first.Slots {
-		if err := b.first.Slots[i].CheckTruncated(i); err != nil {
+	slot := 0
+	for _, p := range b.parts { // all slots of a part are in the same mapping
+		if err := b.first.Slots[slot].CheckTruncated(slot); err != nil {
 			return err
 		}
+		slot += p.slots
 	}
 	return nil
 }

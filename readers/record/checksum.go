@@ -109,7 +109,7 @@ func (b *Block) compare(k int, found uint32) error {
 		at = &pyfeed.Location{Offset: -1, Record: -1}
 	}
 	var instance pyfeed.LoDTensor
-	instance.Hold(b.data(0, k), b.buffer) // without a reference of its own
+	instance.Hold(b.data(0, k), b.parts[0].buffer) // without a reference of its own
 	if torn := instance.CheckTruncated(0); torn != nil {
 		var e *pyfeed.Error
 		if errors.As(torn, &e) && e.At != nil && e.At.Record < 0 {

@@ -1,13 +1,12 @@
 package record
 
 import (
-	_ "math/rand/v2" // for inlining into permutation.Permute, which otherwise takes 10 more instructions an instance
 	"slices"
 	"unsafe"
 
+	"github.com/pyfeed/pyfeed/internal/prefetch"
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
-	"github.com/pyfeed/pyfeed/readers/internal/permutation"
 )
 
 // ChunkSize is the usual number of instances that are moved in one call.
@@ -25,7 +24,7 @@ type Chunk struct {
 	generation uint32          // how often the Chunk was emptied
 	target     *Chunk          // the Chunk that the last instances were moved to
 
-	permuted []item // reused by PermuteEvery
+	permuted []item // reused by Permute and Gather
 
 	offsets Offsets // for tuples made of instances of Blocks
 }
@@ -112,6 +111,41 @@ func Interleave(from []*Chunk, to *Chunk, n int) {
 	}
 }
 
+// minJoined is the number of instances from which joining Blocks costs less than joining tuples, by the number of
+// allocations: it was not measured.
+const minJoined = 4
+
+// Zip moves the next instances of several Chunks to the end of another Chunk. Each has the slots of one instance of each
+// Chunk. Zip moves as many as follow one another in a Block in each Chunk, but at most n, and returns how many. It moves
+// none, and returns 0, if there are fewer than minJoined, or if accept returns false for an instance with their dtypes
+// and dims.
+func Zip(from []*Chunk, to *Chunk, n int, accept func(*pyfeed.Tuple) bool) int {
+	blocks, firsts, pass := make([]*Block, len(from)), make([]int, len(from)), int64(0)
+	for i, c := range from {
+		n = min(n, c.Len())
+		if n < minJoined {
+			return 0
+		}
+		items := c.items[c.front:]
+		n = runLength(items[:n])
+		if n < minJoined || c.blocks[items[0].block].spans != nil {
+			return 0
+		}
+		b := &c.blocks[items[0].block]
+		blocks[i], firsts[i], pass = b.Block, int(items[0].index), max(pass, b.pass)
+	}
+	b := Join(blocks, firsts, n)
+	if !accept(b.Spec()) {
+		return 0
+	}
+	to.AddBlock(b)
+	to.blocks[len(to.blocks)-1].pass = pass
+	for _, c := range from {
+		c.advance(n)
+	}
+	return n
+}
+
 // moveTo moves the next instances to places[0], places[step], places[2*step] and so on, which are items of to.
 func (c *Chunk) moveTo(to *Chunk, places []item, step int) {
 	if c.target != to {
@@ -121,16 +155,16 @@ func (c *Chunk) moveTo(to *Chunk, places []item, step int) {
 		}
 	}
 	to.generation = max(to.generation, 1)
-	n := 0
-	for i := 0; i < len(places); i += step {
-		it := c.items[c.front+n]
-		n++
+	n, items := 0, c.items[c.front:]
+	for i := 0; i < len(places); {
+		it := items[n]
 		if it.block == tupleItem {
 			t := c.tuples[it.index]
 			c.tuples[it.index] = nil
 			places[i] = item{tupleItem, uint32(len(to.tuples))}
 			to.tuples = append(to.tuples, t)
 			to.bytes += t.Size()
+			n, i = n+1, i+step
 			continue
 		}
 		b := &c.blocks[it.block]
@@ -138,8 +172,12 @@ func (c *Chunk) moveTo(to *Chunk, places []item, step int) {
 			b.targetGeneration, b.targetIndex = to.generation, uint32(len(to.blocks))
 			to.blocks = append(to.blocks, blockRef{Block: b.Block, pass: b.pass})
 		}
-		places[i] = item{b.targetIndex, it.index}
-		to.bytes += b.bytes(int(it.index))
+		first, target := n, b.targetIndex
+		for ; i < len(places) && items[n].block == it.block; i += step {
+			places[i] = item{target, items[n].index}
+			n++
+		}
+		to.bytes += b.bytesOf(items[first:n])
 	}
 	c.advance(n)
 }
@@ -217,7 +255,7 @@ func (c *Chunk) Release() {
 func (c *Chunk) releaseBlocks() {
 	for i := range c.blocks {
 		if b := &c.blocks[i]; b.unreleased > 0 {
-			b.buffer.ReleaseMany(b.unreleased)
+			b.release(b.unreleased)
 			b.unreleased = 0
 		}
 	}
@@ -291,25 +329,6 @@ func (c *Chunk) Keep(first, count int) {
 	}
 }
 
-// Permute puts the instances into the order that is given by a seed, a pass, and the number of the shuffle's block.
-// When done is closed, it stops halfway; the caller then releases the instances.
-func (c *Chunk) Permute(seed, pass, block uint64, done <-chan struct{}) {
-	permutation.Permute(c.items, seed, pass, block, done)
-}
-
-// PermuteEvery does the same for every n-th instance, from the first-th on. The others keep their places.
-func (c *Chunk) PermuteEvery(n, first int, seed, pass, block uint64, done <-chan struct{}) {
-	items := c.items[c.front:]
-	c.permuted = c.permuted[:0]
-	for i := first; i < len(items); i += n {
-		c.permuted = append(c.permuted, items[i])
-	}
-	permutation.Permute(c.permuted, seed, pass, block, done)
-	for k, it := range c.permuted {
-		items[first+k*n] = it
-	}
-}
-
 // PeekSpec returns a tuple with the dtypes, dims and LoD (level of detail) levels of the k-th instance, and the
 // instance's pass. The Chunk owns the tuple.
 func (c *Chunk) PeekSpec(k int) (*pyfeed.Tuple, int64) {
@@ -334,8 +353,15 @@ func (c *Chunk) Origin(k int) pyfeed.Origin {
 // NumBlocks is the number of Blocks that the Chunk's instances, including those taken, belong to.
 func (c *Chunk) NumBlocks() int { return len(c.blocks) }
 
+// BlocksAlike reports whether the instances of the i-th and the j-th Block are known to have the same dtypes and dims.
+func (c *Chunk) BlocksAlike(i, j int) bool { return alike(c.blocks[i].Block, c.blocks[j].Block) }
+
 // BlockSpec returns a tuple with the dtypes and dims of the instances of the i-th Block. The Chunk owns it.
 func (c *Chunk) BlockSpec(i int) *pyfeed.Tuple { return &c.blocks[i].first }
+
+// MostlyBlocks reports whether few of the instances, including those taken, are tuples. Between two Blocks, there are
+// often some.
+func (c *Chunk) MostlyBlocks() bool { return len(c.tuples) <= len(c.items)/8 }
 
 // Tuples returns the instances that are tuples already, in no particular order. An entry is nil if its tuple was taken
 // or released. The Chunk owns them.
@@ -343,6 +369,9 @@ func (c *Chunk) Tuples() []*pyfeed.Tuple { return c.tuples }
 
 // CheckTruncated returns an error if a file that instances of Blocks lie in has become shorter.
 func (c *Chunk) CheckTruncated() error {
+	if !memory.AnyTorn() {
+		return nil
+	}
 	for i := range c.blocks {
 		if b := &c.blocks[i]; !b.released {
 			if err := b.checkTruncated(); err != nil {
@@ -422,11 +451,35 @@ func (c *Chunk) copySmallSlots(to []byte, slot, size int, items []item) int {
 		return 0
 	}
 	blocks, at := c.blocks, unsafe.Pointer(unsafe.SliceData(to[:len(items)*size]))
+	if prefetch.Least <= size && size <= prefetch.Most {
+		return c.copyAhead(at, slot, size, items)
+	}
 	for k, it := range items {
 		if it.block == tupleItem || blocks[it.block].spans != nil {
 			return k
 		}
-		copy(unsafe.Slice((*byte)(at), size), unsafe.Slice(blocks[it.block].place(slot, int(it.index)), size))
+		copy(unsafe.Slice((*byte)(at), size), unsafe.Slice((*byte)(blocks[it.block].address(slot, int(it.index))), size))
+		at = unsafe.Add(at, size)
+	}
+	return len(items)
+}
+
+// copyAhead is copySmallSlots for sizes that [prefetch.Copy] copies. Shuffled instances are mostly not in the processor's
+// cache, and the processor cannot tell where the next one is.
+func (c *Chunk) copyAhead(at unsafe.Pointer, slot, size int, items []item) int {
+	blocks, distance := c.blocks, prefetch.Distance(size)
+	for k, it := range items {
+		if it.block == tupleItem || blocks[it.block].spans != nil {
+			return k
+		}
+		from := blocks[it.block].address(slot, int(it.index))
+		next := from
+		if k+distance < len(items) {
+			if later := items[k+distance]; later.block != tupleItem && blocks[later.block].spans == nil {
+				next = blocks[later.block].address(slot, int(later.index))
+			}
+		}
+		prefetch.Copy(at, from, size, next)
 		at = unsafe.Add(at, size)
 	}
 	return len(items)
@@ -440,13 +493,13 @@ func (c *Chunk) Contiguous() bool {
 		return false
 	}
 	first := c.blocks[items[0].block].Block
-	if first.spans != nil || len(first.first.Slots) != 1 || !first.buffer.HasOnly(len(items)) {
+	if first.spans != nil || len(first.first.Slots) != 1 || !first.parts[0].buffer.HasOnly(len(items)) {
 		return false
 	}
 	begin := uintptr(unsafe.Pointer(unsafe.SliceData(first.data(0, int(items[0].index)))))
 	for k, it := range items {
 		b := c.blocks[it.block].Block
-		if b.spans != nil || b.buffer != first.buffer || b.size != first.size ||
+		if b.spans != nil || len(b.parts) != 1 || b.parts[0].buffer != first.parts[0].buffer || b.size != first.size ||
 			uintptr(unsafe.Pointer(unsafe.SliceData(b.data(0, int(it.index))))) != begin+uintptr(k*b.size) {
 			return false
 		}
@@ -459,8 +512,8 @@ func (c *Chunk) Contiguous() bool {
 func (c *Chunk) TakeBuffer() ([]byte, *memory.Buffer) {
 	items := c.items[c.front:]
 	first, n := c.blocks[items[0].block].Block, len(items)
-	data := unsafe.Slice(unsafe.SliceData(first.data(0, int(items[0].index))), n*first.size)
-	first.buffer.ReleaseMany(n - 1)
+	data, buffer := unsafe.Slice(unsafe.SliceData(first.data(0, int(items[0].index))), n*first.size), first.parts[0].buffer
+	buffer.ReleaseMany(n - 1)
 	c.empty()
-	return data, first.buffer
+	return data, buffer
 }

@@ -38,7 +38,7 @@ var allowed = map[string][]string{
 	"readers/internal/anchor":      {},
 	"readers/state":                {"pyfeed"},
 
-	"readers/record":  {"pyfeed", "pyfeed/memory", "readers/internal/permutation", "readers/storage"},
+	"readers/record":  {"internal/prefetch", "pyfeed", "pyfeed/memory", "readers/internal/permutation", "readers/storage"},
 	"readers":         {"pyfeed", "pyfeed/memory", "pyfeed/trace", "pyfeed/wait", "readers/record", "readers/state"},
 	"readers/sources": {"pyfeed", "pyfeed/memory", "pyfeed/wait", "readers", "readers/internal/permutation", "readers/state"},
 	"readers/files": {"internal/limits", "pyfeed", "pyfeed/memory", "pyfeed/trace", "pyfeed/wait", "readers", "readers/internal/anchor",
@@ -56,8 +56,9 @@ var allowed = map[string][]string{
 	"program": {"pyfeed", "pyfeed/memory", "program/desc", "pyfeed/staging", "pyfeed/trace", "pyfeed/wait", "readers",
 		"readers/ops", "readers/record"},
 
-	"internal/fence":  {},
-	"internal/limits": {},
+	"internal/fence":    {},
+	"internal/limits":   {},
+	"internal/prefetch": {},
 
 	"cuda/driver": {},
 	"cuda":        {"cuda/driver", "pyfeed", "pyfeed/memory", "pyfeed/trace", "pyfeed/wait"},
