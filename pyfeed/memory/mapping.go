@@ -59,7 +59,7 @@ type readError struct {
 // pages count as the process's memory, though the system can reclaim them, and each mapping uses an entry in the fault
 // handler's table.
 const (
-	maxCachedBytes = 256 << 20 // bytes
+	maxCachedBytes = 512 << 20 // bytes
 	maxCachedFiles = 1024
 )
 
