@@ -245,15 +245,17 @@ func (b *Block) Materialize(t *pyfeed.Tuple, k int, offsets *Offsets) error {
 	}
 	t.Resize(len(b.first.Slots))
 	i := 0
-	for _, p := range b.parts {
-		p.buffer.Retain(p.slots - 1)
-		for range p.slots {
+	for j := range b.parts {
+		p := &b.parts[j]
+		if p.slots > 1 {
+			p.buffer.Retain(p.slots - 1)
+		}
+		for end := i + p.slots; i < end; i++ {
 			s := &t.Slots[i]
 			lod := s.LoD // keep the allocated LoD slices of t
 			*s = b.first.Slots[i]
 			s.LoD = lod
 			s.Hold(b.data(i, k), p.buffer)
-			i++
 		}
 	}
 	return nil

@@ -467,16 +467,22 @@ func (c *Chunk) copySmallSlots(to []byte, slot, size int, items []item) int {
 // copyAhead is copySmallSlots for sizes that [prefetch.Copy] copies. Shuffled instances are mostly not in the processor's
 // cache, and the processor cannot tell where the next one is.
 func (c *Chunk) copyAhead(at unsafe.Pointer, slot, size int, items []item) int {
-	blocks, distance := c.blocks, prefetch.Distance(size)
+	distance, block, first := prefetch.Distance(size), uint32(tupleItem), place{} // the place of the slot in that block
 	for k, it := range items {
-		if it.block == tupleItem || blocks[it.block].spans != nil {
-			return k
+		if it.block != block {
+			if it.block == tupleItem || c.blocks[it.block].spans != nil {
+				return k
+			}
+			block, first = it.block, c.blocks[it.block].places[slot]
 		}
-		from := blocks[it.block].address(slot, int(it.index))
+		from := unsafe.Add(first.at, int(it.index)*first.stride)
 		next := from
 		if k+distance < len(items) {
-			if later := items[k+distance]; later.block != tupleItem && blocks[later.block].spans == nil {
-				next = blocks[later.block].address(slot, int(later.index))
+			switch later := items[k+distance]; {
+			case later.block == block:
+				next = unsafe.Add(first.at, int(later.index)*first.stride)
+			case later.block != tupleItem && c.blocks[later.block].spans == nil:
+				next = c.blocks[later.block].address(slot, int(later.index))
 			}
 		}
 		prefetch.Copy(at, from, size, next)

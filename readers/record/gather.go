@@ -3,7 +3,6 @@ package record
 import (
 	_ "math/rand/v2" // for inlining into permutation.Permute, which otherwise takes 10 more instructions an instance
 	"slices"
-	"sort"
 	"unsafe"
 
 	"github.com/pyfeed/pyfeed/internal/prefetch"
@@ -271,7 +270,15 @@ func (g *Gatherer) origins(c *Chunk, order []uint32) *origins {
 // of returns the origin of the k-th instance.
 func (o *origins) of(k int) pyfeed.Origin {
 	number := o.order[k]
-	r := o.runs[sort.Search(len(o.runs), func(i int) bool { return o.runs[i].begin > number })-1]
+	first, end := 0, len(o.runs) // the run is among these; sort.Search would call a function for each step
+	for end-first > 1 {
+		if middle := (first + end) / 2; o.runs[middle].begin <= number {
+			first = middle
+		} else {
+			end = middle
+		}
+	}
+	r := &o.runs[first]
 	if r.first.block == tupleItem {
 		return o.tuples[r.first.index]
 	}
