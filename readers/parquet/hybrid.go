@@ -103,6 +103,10 @@ func (h *hybrid) indices(to []uint32) error {
 func unpack(to []uint32, data []byte, bit int, width uint) int {
 	mask := uint64(1)<<width - 1
 	i := 0
+	if width <= 16 && bit&7 == 0 {
+		i = unpackGroups(to, data[bit>>3:], width)
+		bit += i * int(width)
+	}
 	for fast := len(data) - 8; i < len(to) && bit>>3 <= fast; i++ {
 		to[i] = uint32(binary.LittleEndian.Uint64(data[bit>>3:]) >> (bit & 7) & mask)
 		bit += int(width)
@@ -112,6 +116,32 @@ func unpack(to []uint32, data []byte, bit int, width uint) int {
 		bit += int(width)
 	}
 	return bit
+}
+
+// unpackGroups decodes groups of eight values of at most 16 bits, as far as data has eight bytes for each load, and returns
+// the number of values. Four values lie in the 64 bits that a load returns.
+func unpackGroups(to []uint32, data []byte, width uint) int {
+	mask := uint64(1)<<width - 1
+	half, shift := int(width)*4>>3, width*4&7
+	n := 0
+	for ; len(to)-n >= 8 && len(data) >= half+8; n += 8 {
+		out := (*[8]uint32)(to[n:])
+		low := binary.LittleEndian.Uint64(data)
+		high := binary.LittleEndian.Uint64(data[half:]) >> shift
+		out[0] = uint32(low & mask)
+		out[4] = uint32(high & mask)
+		low, high = low>>(width&63), high>>(width&63)
+		out[1] = uint32(low & mask)
+		out[5] = uint32(high & mask)
+		low, high = low>>(width&63), high>>(width&63)
+		out[2] = uint32(low & mask)
+		out[6] = uint32(high & mask)
+		low, high = low>>(width&63), high>>(width&63)
+		out[3] = uint32(low & mask)
+		out[7] = uint32(high & mask)
+		data = data[width:]
+	}
+	return n
 }
 
 // load returns the bits from a position on, at least 57 if the data has them.

@@ -146,12 +146,14 @@ func (d *dictionaryFixed) next(to []byte, stride, n int) error {
 		if err := d.indices(all); err != nil {
 			return err
 		}
-		most := uint32(0)
-		for _, i := range all {
-			most = max(most, i)
-		}
-		if most >= count {
-			return indexError(most, count)
+		if d.width >= 32 || count>>d.width == 0 { // else all indices of this width are valid
+			most := uint32(0)
+			for _, i := range all {
+				most = max(most, i)
+			}
+			if most >= count {
+				return indexError(most, count)
+			}
 		}
 		out := to[done*stride:]
 		_ = out[(k-1)*stride+d.size-1]
