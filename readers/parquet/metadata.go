@@ -503,7 +503,10 @@ type input struct {
 
 // read returns n bytes at an offset. They are a view of the file, or a copy in Go's heap.
 func (in *input) read(offset int64, n int) ([]byte, error) {
-	if in.data != nil || n == 0 {
+	if n == 0 {
+		return nil, nil
+	}
+	if in.data != nil {
 		return in.data[offset : offset+int64(n)], nil
 	}
 	b := make([]byte, n)

@@ -286,6 +286,7 @@ func TestRefusedFiles(t *testing.T) {
 		"the file may be cut off":               good[:len(good)-3],
 		"found an encrypted footer":             encrypted,
 		"expected a footer of at most":          slices.Concat(good[:len(good)-8], []byte{255, 255, 255, 127}, magic),
+		"footer: expected more data":            slices.Concat(good[:len(good)-8], []byte{0, 0, 0, 0}, magic),
 		"footer: ":                              slices.Concat(good[:len(good)-8], []byte{3, 0, 0, 0}, magic),
 	} {
 		formattest.WithPool(t, func(pool *memory.Pool) {
