@@ -176,9 +176,11 @@ def _putting_worker(waiting: Any, worker: int) -> None:
 
 
 def files(workload: Files) -> Callable[[], Iterator[Batch]]:
-    """Plain Python and NumPy in one thread. Files of rows are mapped, and all their rows are permuted."""
+    """Plain Python and NumPy in one thread. Files of rows are mapped once, and all their rows are permuted."""
     if workload.format == "example":
         raise NotSupported("Python and NumPy have no parser for Protocol Buffers, the encoding of `tf.train.Example`")
+
+    dataset = ArrayDataset(workload)  # maps the files in the first pass, as in map-style loaders
 
     def begin() -> Iterator[Batch]:
         if workload.format == "npy":
@@ -186,7 +188,7 @@ def files(workload: Files) -> Callable[[], Iterator[Batch]]:
             for i in range(0, len(paths), workload.batch):
                 yield (np.stack([np.load(path) for path in paths[i : i + workload.batch]]),)
         elif workload.format in RANDOM_ACCESS:
-            for rows in ArrayDataset(workload).mapped():
+            for rows in dataset.mapped():
                 yield from shuffled_rows(rows, workload.batch)
         elif workload.format == "csv":
             for path in workload.paths:

@@ -266,11 +266,20 @@ def shuffled(instances: Iterable[T], block: int, batch: int) -> Iterator[list[T]
             yield some[i : i + batch]
 
 
+GATHERED = 1 << 20  # bytes of rows that one call of NumPy gathers: more do not stay in the cache
+
+
 def shuffled_rows(rows: npt.NDArray[Any], batch: int) -> Iterator[Batch]:
-    """Yield all rows of an array once, in random order, as batches."""
+    """Yield all rows of an array once, in random order, as batches: views of the rows that one call has gathered.
+
+    A call for each batch took twice as long with rows of 100 bytes, and as long with rows of 3 KiB.
+    """
     order = np.random.default_rng().permutation(len(rows))
-    for i in range(0, len(order), batch):
-        yield (rows[order[i : i + batch]],)
+    each = max(1, GATHERED // (rows[:1].nbytes * batch or 1)) * batch
+    for i in range(0, len(order), each):
+        gathered = rows.take(order[i : i + each], axis=0)
+        for j in range(0, len(gathered), batch):
+            yield (gathered[j : j + batch],)
 
 
 def collate(workload: Files, some: list[Any]) -> Batch:
