@@ -26,6 +26,9 @@ otherwise into their own arrays. In the cases named "sent", a producer has one f
     Ray generators    tasks whose generators wait for the consumer
     Paddle            paddle.io.DataLoader
     Paddle's queue    the blocking queue that paddle.io.DataLoader uses, with threads that push
+    DALI              a pipeline over a parallel external_source
+    TurboLoader       MapDataLoader over a dataset of batches
+    LitData, TensorStore, Polars: not supported
     limit             one thread for each producer fills two or more buffers in turn, and sends nothing. In the cases
                       "sent", it copies the batch into its buffers (processes), or only reads the batch (threads)
 
@@ -41,17 +44,22 @@ from typing import Any
 
 from harness import LIMIT, PEER, PYFEED, Case, Library, Results, measure, options, selected
 from libraries import (
+    dali,
     grain,
     huggingface,
+    litdata,
     mlx_data,
     mosaic,
     paddle,
     plain,
+    polars,
     pyfeed,
     pytorch,
     ray_data,
     spdl,
     tensorflow,
+    tensorstore,
+    turboloader,
     webdataset,
 )
 from workloads.batches import MAX_IN_FLIGHT, Batches, consume
@@ -90,6 +98,11 @@ def libraries_of(workload: Batches) -> Iterator[Library]:
     yield library("Ray generators", ray_data.batches_generators)
     yield library("Paddle", paddle.batches)
     yield library("Paddle's queue", paddle.batches_queue)
+    yield library("DALI", dali.batches)
+    yield library("TurboLoader", turboloader.batches)
+    yield library("LitData", litdata.batches)
+    yield library("TensorStore", tensorstore.batches)
+    yield library("Polars", polars.batches)
     limits = {
         f"{n} buffers": partial(plain.batches_limit, workload, n) for n in (2, MAX_IN_FLIGHT // workload.producers)
     }

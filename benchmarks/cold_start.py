@@ -45,6 +45,11 @@ LIBRARIES = {
     "mosaicml-streaming": ("streaming", "mosaic", ""),
     "huggingface datasets": ("datasets", "huggingface", ""),
     "ray": ("ray.data", "ray_data", ""),
+    "dali": ("nvidia.dali", "dali", ""),
+    "turboloader": ("turboloader", "", "it has no reader for files of records except images and tokens"),
+    "tensorstore": ("tensorstore", "tensorstore", ""),
+    "litdata": ("litdata", "litdata", ""),
+    "polars": ("polars", "polars", ""),
     "paddle": ("paddle.io", "", "it has no reader for files of records: its datasets are the user's classes"),
 }
 NUMPY = "numpy alone"

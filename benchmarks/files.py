@@ -43,18 +43,23 @@ from typing import Any
 from harness import LIMIT, PEER, PYFEED, Case, Library, Results, measure, options, selected
 from libraries import (
     arrow,
+    dali,
     grain,
     huggingface,
+    litdata,
     mlx_data,
     mosaic,
     paddle,
     pandas,
     plain,
+    polars,
     pyfeed,
     pytorch,
     ray_data,
     spdl,
     tensorflow,
+    tensorstore,
+    turboloader,
     webdataset,
 )
 from workloads import files as workloads
@@ -109,8 +114,14 @@ def libraries_of(files: Files) -> Iterator[Library]:
     yield library("ray data", ray_data.files, [{}])
     workers = (0, cores) if files.format in workloads.RANDOM_ACCESS else (0,)  # see `paddle.files`
     yield library("paddle DataLoader", paddle.files, [{"workers": n} for n in workers])
+    yield library("dali", dali.files, [{"depth": 1}, {"depth": 4}])
+    threads = (0, cores) if files.format == "npy" else (0,)  # see `turboloader.files`
+    yield library("turboloader", turboloader.files, [{"threads": n} for n in threads])
+    yield library("tensorstore (zarr)", tensorstore.files, [{"ahead": 1}, {"ahead": 2}])
+    yield library("litdata (chunks)" if own else "litdata", litdata.files, [{"workers": 0}, {"workers": cores}])
     yield library("pyarrow", arrow.files, [{}])
     yield library("pandas", pandas.files, [{}])
+    yield library("polars", polars.files, [{"lazy": False}, {"lazy": True}])
     yield library("numpy", plain.files, [{}])
     yield Library("read", {"": partial(plain.files_read, files)}, LIMIT)
 

@@ -22,6 +22,7 @@ from .cases import LIMIT, PEER, PYFEED
 PACKAGES = (
     *("pyarrayfeed", "numpy", "torch", "torchdata", "tensorflow-cpu", "grain", "spdl-core", "spdl-io", "mlx-data"),
     *("webdataset", "mosaicml-streaming", "datasets", "ray", "paddlepaddle", "pyarrow", "pandas"),
+    *("nvidia-dali-cuda120", "turboloader", "tensorstore", "litdata", "polars", "duckdb", "orjson"),
 )
 
 

@@ -1,0 +1,84 @@
+"""TurboLoader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from harness import NotSupported
+from workloads.batches import MAX_IN_FLIGHT, Arrays, Batches
+from workloads.files import ArrayDataset, Batch, Files
+
+
+class _Made:
+    """A map-style dataset of batches. The loader lists the numbers of all batches of a pass."""
+
+    def __init__(self, workload: Batches) -> None:
+        self._workload = workload
+
+    def __len__(self) -> int:
+        return 1 << 20
+
+    def __getitem__(self, i: int) -> Arrays:
+        return self._workload.item(i)
+
+
+def batches(workload: Batches) -> Iterator[Arrays]:
+    """The threads of a MapDataLoader, which call a dataset in Python: https://github.com/ALJainProjects/TurboLoader."""
+    if workload.processes:
+        raise NotSupported("its workers are threads, not processes")
+    from turboloader import MapDataLoader
+
+    loader = MapDataLoader(
+        _Made(workload),
+        batch_size=1,
+        num_workers=workload.producers,
+        collate_fn=lambda some: some[0],
+        prefetch_batches=MAX_IN_FLIGHT,
+    )
+    while True:
+        yield from loader
+
+
+def files(workload: Files, threads: int) -> Callable[[], Iterator[Batch]]:
+    """An ArrayDataLoader over each mapped file of rows. npy files are read by a MapDataLoader, or by `read_files`.
+
+    Parameters
+    ----------
+    workload : Files
+    threads : int
+        Those of the MapDataLoader; 0: `read_files`, which reads the files of a batch in threads of its own.
+    """
+    if workload.format not in ("npy", "rows", "raw"):
+        raise NotSupported("it has no reader for such files: of archives, it reads only images")
+    import turboloader
+
+    rows = ArrayDataset(workload)
+    passes = 0
+
+    def read_files() -> Iterator[Batch]:
+        paths = np.random.default_rng().permutation(np.array(workload.paths)).tolist()
+        for i in range(0, len(paths), workload.batch):
+            some = turboloader.read_files(paths[i : i + workload.batch])
+            yield (np.stack([np.frombuffer(one, workload.dtype, offset=128).reshape(workload.shape) for one in some]),)
+
+    if workload.format == "npy":
+        if threads == 0:
+            return read_files
+        loaders = [
+            turboloader.MapDataLoader(rows, workload.batch, shuffle=True, num_workers=threads, collate_fn=np.stack)
+        ]
+    else:
+        loaders = [
+            turboloader.ArrayDataLoader(mapped, batch_size=workload.batch, shuffle=True) for mapped in rows.mapped()
+        ]
+
+    def begin() -> Iterator[Batch]:
+        nonlocal passes
+        passes += 1
+        for loader in loaders:
+            loader.set_epoch(passes)
+            for batch in loader:
+                yield (batch,)
+
+    return begin
