@@ -22,6 +22,14 @@ table says, or over all instances.
     recordio small      4 of 100 B records                                     50 000     10 000
     raw large           4 of 100 KB records, one after the other               2 000       256
     raw small           4 of 100 B records, one after the other                50 000     10 000
+    parquet numbers     4 of 10 columns of floats and a label; snappy, zstd    200 000    10 000
+    parquet tokens      4 of lists of 64 to 319 tokens; snappy, zstd           20 000     10 000
+    arrow numbers       the same in Arrow IPC files                            200 000    10 000
+    arrow tokens        the same in Arrow IPC files                            20 000     10 000
+    jsonl text          4 of text of 65 to 320 characters and a label          50 000     10 000
+    jsonl tokens        4 of lists of 64 to 319 tokens                         20 000     10 000
+    mds                 4 shards of 1 KiB and a label, as MosaicML writes them 20 000     10 000
+    tokens              4 of tokens without a header, in windows of 1024       40 000     10 000
 
 `libraries` contains one module for each library, with links to its documentation. The code below lists the settings
 that the script tries. If the name of a library contains a format in brackets, the library reads the same instances from
@@ -37,6 +45,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -44,11 +53,13 @@ from harness import LIMIT, PEER, PYFEED, Case, Library, Results, measure, option
 from libraries import (
     arrow,
     dali,
+    duckdb,
     grain,
     huggingface,
     litdata,
     mlx_data,
     mosaic,
+    orjson,
     paddle,
     pandas,
     plain,
@@ -81,13 +92,42 @@ CASES: list[tuple[str, str, int, tuple[int, ...], str, int, bool]] = [
     ("recordio small", "recordio", 50_000, (100,), "uint8", 10_000, False),
     ("raw large", "raw", 2_000, (100_000,), "uint8", 256, True),
     ("raw small", "raw", 50_000, (100,), "uint8", 10_000, False),
+    ("parquet numbers snappy", "parquet snappy", 200_000, (10,), "float32", 10_000, False),
+    ("parquet numbers zstd", "parquet zstd", 200_000, (10,), "float32", 10_000, False),
+    ("parquet tokens snappy", "parquet snappy", 20_000, (), "int32", 10_000, False),
+    ("parquet tokens zstd", "parquet zstd", 20_000, (), "int32", 10_000, False),
+    ("arrow numbers", "arrow", 200_000, (10,), "float32", 10_000, False),
+    ("arrow tokens", "arrow", 20_000, (), "int32", 10_000, False),
+    ("jsonl text", "jsonl", 50_000, (), "str", 10_000, False),
+    ("jsonl tokens", "jsonl", 20_000, (), "int32", 10_000, False),
+    ("mds", "mds", 20_000, (1024,), "uint8", 10_000, False),
+    ("tokens", "tokens", 40_000, (1024,), "uint16", 10_000, True),
 ]
+
+# For each format of the last cases, the libraries that read it; for the others, `workloads.not_supported` says so.
+READ_BY = {
+    "parquet": {"torch DataLoader", "grain", "datasets (arrow)", "ray data", "pyarrow", "polars", "duckdb"},
+    "arrow": {"torch DataLoader", "datasets (arrow)", "pyarrow", "polars"},
+    "jsonl": {
+        *("torch DataLoader", "datasets (arrow)", "ray data", "pyarrow", "polars", "duckdb", "orjson", "numpy"),
+    },
+    "mds": {"streaming"},
+    "tokens": {
+        *("tf.data", "torch DataLoader", "torchdata nodes", "grain", "spdl", "paddle DataLoader", "dali"),
+        *("turboloader", "numpy"),
+    },
+}
+
+# The packages that write the files of a format.
+WRITTEN_WITH = {"parquet": "pyarrow", "arrow": "pyarrow", "mds": "streaming"}
 
 
 def libraries_of(files: Files) -> Iterator[Library]:
     """Yield all libraries, including those that do not support the format."""
 
     def library(name: str, function: Callable[..., Any], settings: list[dict[str, Any]], kind: str = PEER) -> Library:
+        if kind == PEER and name not in READ_BY.get(files.kind, {name}):
+            return Library(name, {"": workloads.not_supported}, kind)
         tried = {_text(setting): partial(workloads.passes, function, files, **setting) for setting in settings}
         return Library(name, tried, kind)
 
@@ -110,7 +150,9 @@ def libraries_of(files: Files) -> Iterator[Library]:
     yield library("webdataset", webdataset.files, [{"workers": 0}, {"workers": cores}])
     own = files.format in ("recordio", "example")  # these formats have an equivalent among the libraries' own
     yield library("streaming (mds)" if own else "streaming", mosaic.files, [{"workers": 0}, {"workers": cores}])
-    yield library("datasets (arrow)" if own or files.format == "csv" else "datasets", huggingface.files, [{}])
+    yield library(
+        "datasets (arrow)" if own or files.format == "csv" or files.content else "datasets", huggingface.files, [{}]
+    )
     yield library("ray data", ray_data.files, [{}])
     workers = (0, cores) if files.format in workloads.RANDOM_ACCESS else (0,)  # see `paddle.files`
     yield library("paddle DataLoader", paddle.files, [{"workers": n} for n in workers])
@@ -121,6 +163,8 @@ def libraries_of(files: Files) -> Iterator[Library]:
     yield library("litdata (chunks)" if own else "litdata", litdata.files, [{"workers": 0}, {"workers": cores}])
     yield library("pyarrow", arrow.files, [{}])
     yield library("pandas", pandas.files, [{}])
+    yield library("duckdb", duckdb.files, [{}])
+    yield library("orjson", orjson.files, [{}])
     yield library("polars", polars.files, [{"lazy": False}, {"lazy": True}])
     yield library("numpy", plain.files, [{}])
     yield Library("read", {"": partial(plain.files_read, files)}, LIMIT)
@@ -138,6 +182,10 @@ def cases(args: argparse.Namespace, folder: Path, done: Callable[..., bool]) -> 
             continue
         named = {f"{name}, {cores} core{'s' * (cores > 1)}": cores for cores in map(int, args.cores.split(","))}
         if done(*named):
+            continue
+        package = WRITTEN_WITH.get(format.partition(" ")[0])
+        if package and not find_spec(package):
+            print(f"{name}: not run, since {package}, which writes its files, is not installed", flush=True)
             continue
         make = workloads.make(folder, name, format, count, shape, dtype, block)
         for case_name, cores in named.items():

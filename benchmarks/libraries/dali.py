@@ -111,7 +111,7 @@ def files(workload: Files, depth: int) -> Callable[[], Iterator[Batch]]:
     https://docs.nvidia.com/deeplearning/dali/user-guide/docs/operations/nvidia.dali.fn.readers.html: its reader of
     TFRecord parses tf.train.Example, with an index of each file. Readers go on into the next pass by themselves.
     """
-    if workload.format not in ("example", "tar", "npy", "rows", "raw"):
+    if workload.format not in ("example", "tar", "npy", "rows", "raw", "tokens"):
         raise NotSupported("it has no reader for such files")
     from nvidia.dali import Pipeline, fn, tfrecord, types
 
@@ -139,7 +139,7 @@ def files(workload: Files, depth: int) -> Callable[[], Iterator[Batch]]:
             return tuple(
                 fn.readers.webdataset(paths=paths, index_paths=_names(written), ext=["bin", "cls"], **shuffling)
             )
-        dtype = {"uint8": types.UINT8, "float32": types.FLOAT}[workload.dtype]
+        dtype = {"uint8": types.UINT8, "uint16": types.UINT16, "float32": types.FLOAT}[workload.dtype]
         return (fn.external_source(rows, cycle="raise", dtype=dtype, no_copy=True),)
 
     pipeline = Pipeline(
@@ -156,7 +156,7 @@ def files(workload: Files, depth: int) -> Callable[[], Iterator[Batch]]:
         arrays = [output.as_array() for output in made]
         return tuple(array.reshape(-1) if at else array for at, array in enumerate(arrays))
 
-    if workload.format in ("rows", "raw"):
+    if workload.format in ("rows", "raw", "tokens"):
 
         def once() -> Iterator[Batch]:
             pipeline.reset()

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from harness import NotSupported
+from workloads import tables
 from workloads.batches import MAX_IN_FLIGHT, Arrays, Batches
 from workloads.files import ArrayDataset, Batch, Files, collate, shard, stack_bytes
 from workloads.interruption import slow, slow_item
@@ -142,7 +143,14 @@ def files(workload: Files, threads: int) -> Callable[[], Iterator[Batch]]:
     import grain
     from grain import experimental
 
-    if workload.format in ("tfrecord", "example"):
+    if workload.kind == "parquet":
+        shards = grain.MapDataset.source(list(workload.paths)).shuffle(1)
+        data = experimental.InterleaveIterDataset(
+            shards.map(experimental.ParquetIterDataset), cycle_length=len(workload.paths)
+        )
+        data = experimental.WindowShuffleIterDataset(data, window_size=workload.block, seed=1)
+        data = data.batch(workload.batch, batch_fn=functools.partial(_rows, workload))
+    elif workload.format in ("tfrecord", "example"):
         shards = grain.MapDataset.source(list(workload.paths)).shuffle(1)
         data = experimental.InterleaveIterDataset(
             shards.map(experimental.TFRecordIterDataset), cycle_length=len(workload.paths)
@@ -159,6 +167,13 @@ def files(workload: Files, threads: int) -> Callable[[], Iterator[Batch]]:
         data = rows.shuffle(1).batch(workload.batch, batch_fn=lambda some: (stack(some),))
         data = data.to_iter_dataset(grain.ReadOptions(num_threads=threads, prefetch_buffer_size=16 if threads else 0))
     return lambda: iter(data)
+
+
+def _rows(workload: Files, some: list[dict[str, Any]]) -> Batch:
+    """The arrays of a batch of rows, which are dicts."""
+    if workload.content == "tokens":
+        return tables.token_batch([np.asarray(row["tokens"], np.int32) for row in some])
+    return tuple(np.array([row[name] for row in some]) for name in some[0])
 
 
 def _array_record(workload: Files, folder: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from harness import NotSupported
+from workloads import tables
 from workloads.batches import MAX_IN_FLIGHT, Arrays, Batches
 from workloads.files import Batch, Files, columns, stack_bytes
 from workloads.interruption import slow
@@ -135,9 +136,19 @@ def files(workload: Files) -> Callable[[], Iterator[Batch]]:
     """
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ["HF_HOME"] = str(workload.folder / "huggingface")
-    if workload.format not in ("recordio", "example", "tar", "csv"):
+    if workload.format not in ("recordio", "example", "tar", "csv") and not workload.content:
         raise NotSupported("it has no loader for such files")
     import datasets
+
+    if workload.content:
+        rows = datasets.load_dataset(
+            {"jsonl": "json"}.get(workload.kind, workload.kind),
+            data_files=list(workload.paths),
+            split="train",
+            features=_features(workload),
+            cache_dir=str(workload.folder / "huggingface"),
+        ).with_format("arrow")
+        return lambda: (tables.arrow_batch(workload, batch) for batch in rows.shuffle().iter(workload.batch))
 
     if workload.format == "tar":
         data = datasets.load_dataset("webdataset", data_files=list(workload.paths), split="train", streaming=True)
@@ -161,6 +172,17 @@ def files(workload: Files) -> Callable[[], Iterator[Batch]]:
                 yield batch["image"], batch["label"]
 
     return begin
+
+
+def _features(workload: Files) -> Any:
+    """The types of the columns, which the loader of JSON would infer otherwise."""
+    from datasets import Features, List, Value
+
+    if workload.content == "text":
+        return Features({"text": Value("string"), "label": Value("int64")})
+    if workload.content == "tokens":
+        return Features({"tokens": List(Value("int32"))})
+    return Features({**dict.fromkeys(columns(workload), Value("float32")), "label": Value("int64")})
 
 
 def _arrow(workload: Files, folder: Path) -> None:

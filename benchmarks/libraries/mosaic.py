@@ -91,20 +91,26 @@ def files(workload: Files, workers: int) -> Callable[[], Iterator[Batch]]:
     The library reads MDS, its own format, and JSON and CSV files that have its index. In the cases of RecordIO it reads
     MDS records of bytes, and in those of tf.train.Example MDS records of fields.
     """
-    if workload.format not in ("recordio", "example"):
+    if workload.format not in ("recordio", "example", "mds"):
         raise NotSupported("it has no reader for such files: it reads only files that its own writers have written")
     import torch
     from streaming import StreamingDataset
     from streaming.base.util import clean_stale_shared_memory
     from torch.utils.data import DataLoader
 
-    written = workload.own("mds", functools.partial(_mds, workload))
+    if workload.format == "mds":
+        written = Path(workload.paths[0]).parent
+    else:
+        written = workload.own("mds", functools.partial(_mds, workload))
     clean_stale_shared_memory()
     data = StreamingDataset(local=str(written), shuffle=True, batch_size=workload.batch, num_canonical_nodes=1)
 
     def stack(some: list[dict[str, Any]]) -> list[Any]:
         if workload.format == "recordio":
             return [torch.from_numpy(stack_bytes([sample["record"] for sample in some]).copy())]
+        if workload.format == "mds":
+            records = torch.from_numpy(stack_bytes([sample["data"] for sample in some]).copy())
+            return [records, torch.tensor([sample["label"] for sample in some])]
         images = np.stack([sample["image"] for sample in some])
         return [torch.from_numpy(images), torch.tensor([sample["label"] for sample in some])]
 

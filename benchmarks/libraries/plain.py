@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import multiprocessing
 import os
 import queue
@@ -15,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from harness import NotSupported, Timed
+from workloads import tables
 from workloads.batches import MAX_IN_FLIGHT, PAGE, Arrays, Batches
 from workloads.files import (
     RANDOM_ACCESS,
@@ -180,6 +182,8 @@ def files(workload: Files) -> Callable[[], Iterator[Batch]]:
     if workload.format == "example":
         raise NotSupported("Python and NumPy have no parser for Protocol Buffers, the encoding of `tf.train.Example`")
 
+    if workload.format == "mds" or workload.kind in ("parquet", "arrow"):
+        raise NotSupported("Python and NumPy have no reader for such files")
     dataset = ArrayDataset(workload)  # maps the files in the first pass, as in map-style loaders
 
     def begin() -> Iterator[Batch]:
@@ -187,6 +191,8 @@ def files(workload: Files) -> Callable[[], Iterator[Batch]]:
             paths = np.random.default_rng().permutation(np.array(workload.paths))
             for i in range(0, len(paths), workload.batch):
                 yield (np.stack([np.load(path) for path in paths[i : i + workload.batch]]),)
+        elif workload.kind == "jsonl":
+            yield from tables.parsed(workload, workload.paths, json.loads)
         elif workload.format in RANDOM_ACCESS:
             for rows in dataset.mapped():
                 yield from shuffled_rows(rows, workload.batch)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from harness import NotSupported
+from workloads import tables
 from workloads.batches import Arrays, Batches
 from workloads.files import Batch, Files, columns, shuffled_rows
 
@@ -47,11 +48,13 @@ def files(workload: Files, lazy: bool) -> Callable[[], Iterator[Batch]]:
 
     https://docs.pola.rs/user-guide/io/csv
     """
-    if workload.format != "csv":
+    if workload.format != "csv" and not workload.content:
         raise NotSupported("it has no reader for such files")
     os.environ["POLARS_MAX_THREADS"] = str(workload.cores)
     import polars
 
+    if workload.content:
+        return _tables(workload, lazy)
     schema = dict.fromkeys(columns(workload), polars.Float32)
 
     def frames() -> Iterator[Any]:
@@ -62,5 +65,28 @@ def files(workload: Files, lazy: bool) -> Callable[[], Iterator[Batch]]:
     def begin() -> Iterator[Batch]:
         for frame in frames():
             yield from shuffled_rows(frame.to_numpy(order="c"), workload.batch)
+
+    return begin
+
+
+def _tables(workload: Files, lazy: bool) -> Callable[[], Iterator[Batch]]:
+    """A `read_` function for each file, or `scan_` of all in batches. The frames are shuffled as tables of Arrow."""
+    import polars
+
+    options: dict[str, Any] = {}
+    if workload.kind == "jsonl":
+        fields: dict[str, Any] = {"text": polars.String, "label": polars.Int64}
+        options = {"schema": fields if workload.content == "text" else {"tokens": polars.List(polars.Int32)}}
+    name = {"parquet": "parquet", "arrow": "ipc", "jsonl": "ndjson"}[workload.kind]
+
+    def frames() -> Iterator[Any]:
+        if lazy:
+            scanned = getattr(polars, f"scan_{name}")(list(workload.paths), **options)
+            return iter(scanned.collect_batches(chunk_size=workload.block))
+        return (getattr(polars, f"read_{name}")(path, **options) for path in workload.paths)
+
+    def begin() -> Iterator[Batch]:
+        for frame in frames():
+            yield from tables.shuffled_table(workload, frame.to_arrow(compat_level=polars.CompatLevel.oldest()))
 
     return begin

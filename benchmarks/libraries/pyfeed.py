@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -226,6 +227,8 @@ def files(
     """
     import pyfeed
 
+    if workload.content or workload.format in ("mds", "tokens"):
+        return _tables(workload, double_buffer)
     options: dict[str, dict[str, Any]] = {
         "example": {"features": FEATURES},
         "npy": {"instances": "file"},
@@ -248,6 +251,38 @@ def files(
             return ((records.data.reshape(-1, workload.size),) for (records,) in reader)
         if workload.format == "tar":
             return ((records.data.reshape(-1, workload.size), label) for records, label in reader)
+        return iter(reader)
+
+    return begin
+
+
+def _tables(workload: Files, double_buffer: int) -> Callable[[], Iterator[Batch]]:
+    """`open_parquet`, `open_arrow`, `open_jsonl`, `open_mds` or `open_tokens`, then as the other formats."""
+    import pyfeed
+
+    open_files = getattr(pyfeed, f"open_{workload.kind}", None)
+    if open_files is None:
+        raise NotSupported("this build of pyfeed has no reader for such files")
+    reading = {"num_threads": workload.cores}
+    if workload.format == "tokens":
+        reader = open_files(workload.paths, workload.shape[0], **reading)
+    elif workload.format == "mds":
+        reader = open_files(os.path.dirname(workload.paths[0]), **reading)
+    elif workload.content == "numbers":
+        reader = open_files(workload.paths, **reading)
+    else:
+        fields = ["text", "label"] if workload.content == "text" else ["tokens"]
+        reader = open_files(workload.paths, columns=fields, **reading)
+    reader = reader.shuffle(workload.block).batch(workload.batch)
+    if double_buffer:
+        reader = reader.double_buffer(depth=double_buffer)
+
+    def begin() -> Iterator[Batch]:
+        reader.reset()
+        if workload.format == "mds":
+            return ((records.data.reshape(-1, workload.size), label) for records, label in reader)
+        if workload.content in ("tokens", "text"):
+            return ((first.data, first.lod[0], *others) for first, *others in reader)
         return iter(reader)
 
     return begin

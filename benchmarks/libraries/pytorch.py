@@ -172,7 +172,7 @@ def files(workload: Files, workers: int) -> Callable[[], Iterator[Batch]]:
     from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
     def tensors(batch: Batch) -> list[Any]:
-        return [torch.from_numpy(array) for array in batch]
+        return [torch.from_numpy(array) if isinstance(array, np.ndarray) else array for array in batch]
 
     class Records(IterableDataset):  # type: ignore[misc]
         def __iter__(self) -> Iterator[list[Any]]:
@@ -189,7 +189,9 @@ def files(workload: Files, workers: int) -> Callable[[], Iterator[Batch]]:
         loader = DataLoader(ArrayDataset(workload), workload.batch, shuffle=True, collate_fn=stack, **options)
     else:
         loader = DataLoader(Records(), batch_size=None, **options)
-    return lambda: (tuple(tensor.numpy() for tensor in batch) for batch in loader)
+    return lambda: (
+        tuple(part.numpy() if isinstance(part, torch.Tensor) else part for part in batch) for batch in loader
+    )
 
 
 def files_nodes(workload: Files, workers: int) -> Callable[[], Iterator[Batch]]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from harness import NotSupported
+from workloads import tables
 from workloads.batches import MAX_IN_FLIGHT, NUMBERS, Arrays, Batches
 from workloads.files import Batch, Files, columns, stack_bytes
 from workloads.interruption import slow_item
@@ -168,6 +169,8 @@ def files(workload: Files) -> Callable[[], Iterator[Batch]]:
             return ray.data.read_webdataset(paths)
         return ray.data.read_csv(paths) if workload.format == "csv" else ray.data.read_tfrecords(paths)
 
+    if workload.content:
+        return _tables(workload)
     data = read()
 
     def begin() -> Iterator[Batch]:
@@ -186,6 +189,24 @@ def files(workload: Files) -> Callable[[], Iterator[Batch]]:
                 yield stack_bytes(list(batch["bin"])), np.asarray(batch["cls"], np.int64)
             else:
                 yield np.stack(list(batch["image"])).astype(np.float32, copy=False), batch["label"]
+
+    return begin
+
+
+def _tables(workload: Files) -> Callable[[], Iterator[Batch]]:
+    """`read_parquet` or `read_json`. Batches of Arrow need no conversion of lists."""
+    import ray
+
+    data = {"parquet": ray.data.read_parquet, "jsonl": ray.data.read_json}[workload.kind](list(workload.paths))
+
+    def begin() -> Iterator[Batch]:
+        for batch in data.iter_batches(
+            batch_size=workload.batch,
+            batch_format="pyarrow",
+            prefetch_batches=2,
+            local_shuffle_buffer_size=workload.block,
+        ):
+            yield tables.arrow_batch(workload, batch)
 
     return begin
 

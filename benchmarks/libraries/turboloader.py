@@ -43,13 +43,15 @@ def batches(workload: Batches) -> Iterator[Arrays]:
 def files(workload: Files, threads: int) -> Callable[[], Iterator[Batch]]:
     """An ArrayDataLoader over each mapped file of rows. npy files are read by a MapDataLoader, or by `read_files`.
 
+    Its TokenDataLoader draws windows of tokens at random, so that some come twice and others never.
+
     Parameters
     ----------
     workload : Files
     threads : int
         Those of the MapDataLoader; 0: `read_files`, which reads the files of a batch in threads of its own.
     """
-    if workload.format not in ("npy", "rows", "raw"):
+    if workload.format not in ("npy", "rows", "raw", "tokens"):
         raise NotSupported("it has no reader for such files: of archives, it reads only images")
     import turboloader
 

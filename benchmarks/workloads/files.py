@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from harness import Timed
+from harness import NotSupported, Timed
 
 T = TypeVar("T")
 Batch = tuple[npt.NDArray[Any], ...]
@@ -45,12 +45,14 @@ class Files:
     format : str
         tfrecord, recordio, raw: records of `shape[0]` bytes; example: TFRecord of tf.train.Example with `image` and
         `label`; npy: one array a file; rows: rows of one npy file; tar: members ``bin`` and ``cls`` of an instance;
-        csv: a line of headings, then floats.
+        csv: a line of headings, then floats; "parquet snappy", "parquet zstd", arrow, jsonl: see `tables`; mds: bytes
+        and a label; tokens: tokens without a header, in windows.
     paths : tuple of str
     count : int
         The number of instances in all files.
     shape, dtype
-        The shape and dtype of the first array of an instance. In example and tar, an int64 label follows.
+        The shape and dtype of the first array of an instance. In example, tar and mds, an int64 label follows. In
+        tables, the dtype float32 means columns of numbers, int32 lists of tokens, and str text.
     block : int
         The least number of instances in the block or buffer of the shuffle.
     batch : int
@@ -67,8 +69,20 @@ class Files:
     cores: int = 1
 
     @property
+    def kind(self) -> str:
+        """The format without the codec."""
+        return self.format.partition(" ")[0]
+
+    @property
+    def content(self) -> str:
+        """What the rows of a table are: numbers, tokens or text; "" for other formats."""
+        if self.kind not in ("parquet", "arrow", "jsonl"):
+            return ""
+        return {"float32": "numbers", "int32": "tokens", "str": "text"}[self.dtype]
+
+    @property
     def labelled(self) -> bool:
-        return self.format in ("example", "tar")
+        return self.format in ("example", "tar", "mds")
 
     @property
     def size(self) -> int:
@@ -87,6 +101,10 @@ class Files:
     def array(self, i: int) -> npt.NDArray[Any]:
         """The first array of instance i."""
         begin = i * 97 % 900_000
+        if self.dtype == "uint16":
+            window = NOISE[begin : begin + self.size].view(np.uint16).copy()
+            window[0] = i
+            return window
         if self.dtype == "uint8":
             out = NOISE[begin : begin + self.size].copy()
             out[:4].view(np.uint32)[0] = i
@@ -123,8 +141,10 @@ def make(
         paths = [here / f"{i:05d}.npy" for i in range(count)]
     elif format == "rows":
         paths = [here / "rows.npy"]
+    elif format == "mds":
+        paths = [here / "mds" / f"shard.{k:05d}.mds" for k in range(SHARDS)]
     else:
-        suffix = "tfrecord" if format == "example" else format
+        suffix = {"example": "tfrecord", "tokens": "bin"}.get(format, format.partition(" ")[0])
         paths = [here / f"{k}.{suffix}" for k in range(SHARDS)]
     if not (here / "complete").exists():
         shutil.rmtree(here, ignore_errors=True)
@@ -148,7 +168,7 @@ def _write(workload: Files, paths: list[Path]) -> None:
             np.save(path, workload.array(i))
     elif workload.format == "rows":
         np.save(paths[0], np.stack([workload.array(i) for i in range(workload.count)]))
-    elif workload.format == "raw":
+    elif workload.format in ("raw", "tokens"):
         for k, path in enumerate(paths):
             with path.open("wb") as file:
                 for i in shard(workload, k):
@@ -159,6 +179,10 @@ def _write(workload: Files, paths: list[Path]) -> None:
                 text.write(",".join(columns(workload)) + "\n")
                 for i in shard(workload, k):
                     text.write(",".join(f"{value:.6f}" for value in workload.array(i)) + "\n")
+    elif workload.content or workload.format == "mds":
+        from . import tables
+
+        tables.write(workload, paths)
     else:
         _write_with_ours(workload, paths)
 
@@ -312,6 +336,18 @@ def read_batches(workload: Files, paths: Iterable[str]) -> Iterator[Batch]:
     if workload.format == "csv":
         for path in paths:
             yield from shuffled_rows(table(path), workload.batch)
+    elif workload.kind == "jsonl":
+        import orjson
+
+        from . import tables
+
+        yield from tables.parsed(workload, paths, orjson.loads)
+    elif workload.content:
+        from . import tables
+
+        for path in paths:
+            for some in tables.tables(workload, path):
+                yield from tables.shuffled_table(workload, some)
     else:
         yield from (collate(workload, some) for some in lists(workload, paths))
 
@@ -345,16 +381,21 @@ class ArrayDataset:
             if workload.format == "rows":
                 self._mapped = [np.load(workload.paths[0], mmap_mode="r")]
             else:
-                self._mapped = [np.memmap(path, np.uint8, "r").reshape(-1, workload.size) for path in workload.paths]
+                mapped = (np.memmap(path, workload.dtype, "r") for path in workload.paths)
+                self._mapped = [array.reshape(-1, *workload.shape) for array in mapped]
             self._mapped = [np.asarray(array) for array in self._mapped]
         return self._mapped
 
 
-RANDOM_ACCESS = ("npy", "rows", "raw")
+RANDOM_ACCESS = ("npy", "rows", "raw", "tokens")
 """The formats that `ArrayDataset` reads."""
 
 
 # ---- The consumer ------------------------------------------------------------------------------------
+
+
+def not_supported() -> Timed:
+    raise NotSupported("it has no reader for such files")
 
 
 def passes(function: Callable[..., Callable[[], Iterator[Batch]]], workload: Files, **setting: Any) -> Timed:
@@ -367,7 +408,21 @@ def passes(function: Callable[..., Callable[[], Iterator[Batch]]], workload: Fil
     return timed
 
 
+def _pass_of_tables(begin: Callable[[], Iterator[Batch]], workload: Files) -> float:
+    from .tables import Consumer
+
+    consumer = Consumer(workload)
+    start = time.perf_counter()
+    for batch in begin():
+        consumer.take(batch)
+    seconds = time.perf_counter() - start
+    _check_numbers(workload, consumer.check())
+    return seconds
+
+
 def _pass(begin: Callable[[], Iterator[Batch]], workload: Files) -> float:
+    if workload.content:
+        return _pass_of_tables(begin, workload)
     numbers: list[bytes] = []
     labels: list[bytes] = []
     pages: list[bytes] = []
@@ -389,16 +444,20 @@ def _pass(begin: Callable[[], Iterator[Batch]], workload: Files) -> float:
 
 def _check(workload: Files, numbers: bytes, labels: bytes, pages: bytes) -> None:
     seen = np.frombuffer(numbers, np.uint32 if workload.dtype == "uint8" else workload.dtype)
+    _check_numbers(workload, seen)
+    if workload.labelled and not np.array_equal(np.frombuffer(labels, np.int64), seen):
+        raise ValueError("expected every instance's label beside it, found another's")
+    if pages and np.frombuffer(pages, workload.dtype).sum(dtype=np.float64) != _pages(workload):
+        raise ValueError("expected the bytes of the files, found others")
+
+
+def _check_numbers(workload: Files, seen: npt.NDArray[Any]) -> None:
     if len(seen) != workload.count:
         raise ValueError(f"expected {workload.count} instances, found {len(seen)}")
     if not np.array_equal(np.sort(seen), np.arange(workload.count)):
         raise ValueError(f"expected every instance once, found {len(np.unique(seen))} of {workload.count}")
-    if workload.labelled and not np.array_equal(np.frombuffer(labels, np.int64), seen):
-        raise ValueError("expected every instance's label beside it, found another's")
     if np.count_nonzero(np.diff(seen.astype(np.int64)) == 1) > workload.count // 10:
         raise ValueError("expected another order than that of the files")
-    if pages and np.frombuffer(pages, workload.dtype).sum(dtype=np.float64) != _pages(workload):
-        raise ValueError("expected the bytes of the files, found others")
 
 
 _PAGES: dict[Files, float] = {}

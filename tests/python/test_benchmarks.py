@@ -343,6 +343,64 @@ def test_every_package_that_a_library_imports_is_required() -> None:
     assert {DISTRIBUTIONS[name] for name in others} <= required
 
 
+# ---- Files ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [8, 50_000])  # all rows in one call, and two batches in each call
+def test_shuffled_rows_are_all_rows_once_in_another_order(size: int) -> None:
+    import numpy as np
+    from workloads.files import shuffled_rows
+
+    rows = np.repeat(np.arange(50, dtype=np.uint8)[:, None], size, axis=1)
+    batches = [batch for (batch,) in shuffled_rows(rows, 8)]
+    assert [len(batch) for batch in batches] == [8] * 6 + [2]
+    found = np.concatenate(batches)
+    assert (found == found[:, :1]).all()
+    assert sorted(found[:, 0].tolist()) == list(range(50))
+    assert found[:, 0].tolist() != list(range(50))
+
+
+def _table(folder: Path, dtype: str) -> Any:
+    from workloads.files import make
+
+    return make(folder, f"json lines {dtype}", "jsonl", 400, (), dtype, 100)(1)
+
+
+@pytest.mark.parametrize("dtype", ["str", "int32"])
+def test_the_rows_of_json_lines_arrive_whole(tmp_path: Path, dtype: str) -> None:
+    from workloads import tables
+    from workloads.files import passes
+
+    workload = _table(tmp_path, dtype)
+
+    def reading(lost: int) -> Any:
+        return lambda _: (
+            lambda: (batch for n, batch in enumerate(tables.parsed(workload, workload.paths, json.loads)) if n >= lost)
+        )
+
+    passes(reading(0), workload)(1)  # raises if an instance is missing
+    with pytest.raises(ValueError, match="expected 400 instances, found 368"):
+        passes(reading(1), workload)(1)
+
+
+def test_rows_with_contents_of_others_are_not_accepted(tmp_path: Path) -> None:
+    import numpy as np
+    from workloads import tables
+
+    workload = _table(tmp_path, "int32")
+    for others, expected in ((0, True), (1, False)):
+        consumer = tables.Consumer(workload)
+        lists = [tables.tokens(i + others) for i in range(400)]
+        for i, tokens in enumerate(lists):
+            tokens[0] = i
+        consumer.take(tables.token_batch(lists))
+        if expected:
+            assert np.array_equal(consumer.check(), np.arange(400))
+        else:
+            with pytest.raises(ValueError, match="expected the contents that were written"):
+                consumer.check()
+
+
 # ---- Resume -----------------------------------------------------------------------------------------
 
 
