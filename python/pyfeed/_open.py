@@ -1015,8 +1015,8 @@ def open_arrow(
     filenames : str, path or iterable of them
         As for `open_files`, with any suffix.
     columns : sequence or mapping, optional
-        The slots, in their order. Other columns are not read. An item is the name or number of a column, or a dict
-        (`Column`) with these properties:
+        The slots, in their order. Other columns are not read. An item is the name or number of a column, or a
+        dict (`Column`) with these properties:
 
         - ``columns``: the columns that the slot takes. A name, a number from 0 (-1 is the last column), a range
           such as ``"x0:x9"``, or a list of them. Several columns must be numbers of one dtype. The fields of a
@@ -1030,8 +1030,8 @@ def open_arrow(
         default, each column is a slot. With ``shapes``, the slots take the columns that have their ``names``,
         or the columns in order.
     default : float or str, optional
-        The value of nulls, such as 0 or ``"nan"``; the text of nulls in columns of text. A null list is empty. By
-        default, a null is damage.
+        The value of nulls, such as 0 or ``"nan"``; the text of nulls in columns of text. A null list is empty.
+        By default, a null is damage.
     **reading
         The other keyword arguments of `open_files`.
 
