@@ -1,4 +1,4 @@
-"""The features of a serialized ``tf.train.Example``, as ``open_tfrecord(features=...)`` takes them.
+"""The features of a ``tf.train.Example`` or ``SequenceExample``, as ``open_tfrecord(features=...)`` takes them.
 
 ``readers/tfrecord/wire.go`` lists the messages. As there, unknown fields are skipped, and of several features with the
 same name the last one counts.
@@ -13,6 +13,8 @@ from typing import Any
 _VARINT, _BYTES, _FIXED32 = 0, 2, 5  # wire types of protobuf
 _FIXED_SIZES = {1: 8, _FIXED32: 4}
 
+_FEATURE_LISTS = 2  # the field of a SequenceExample
+
 # For each kind of list in a Feature: its dtype, and the wire type of a number that is not packed.
 _LISTS = {1: ("bytes", -1), 2: ("float32", _FIXED32), 3: ("int64", _VARINT)}
 
@@ -24,17 +26,25 @@ def describe_example(record: bytes | memoryview) -> dict[str, Any] | None:
     """Return the features of an Example by name, sorted, each as a dtype or a `TFRecordFeature`.
 
     A feature without a list and a feature with an empty name are left out, because `open_tfrecord` cannot read them.
+    For a `SequenceExample`, the features of the context come before the feature lists. A feature list that has the
+    name of a feature of the context is left out.
 
     Returns
     -------
     dict or None
-        None if the record is not an Example. A `SequenceExample` is not an Example.
+        None if the record is neither an Example nor a SequenceExample.
     """
     try:
         found = {name: _describe_feature(feature) for name, feature in _features_of(record)}
+        lists = {name: _describe_steps(steps) for name, steps in _features_of(record, _FEATURE_LISTS)}
     except ValueError:
         return None
-    return {name: found[name] for name in sorted(found) if name and found[name] is not None}
+    described = {name: found[name] for name in sorted(found) if name and found[name] is not None}
+    steps = {name: lists[name] for name in sorted(lists) if name and name not in described and lists[name] is not None}
+    if _is_sequence(record) and not steps:
+        part = {"part": "context"}
+        described = {name: {**_as_dict(about), **part} for name, about in described.items()}
+    return {**described, **steps}
 
 
 def array_sizes(record: bytes | memoryview) -> dict[str, int]:
@@ -62,14 +72,30 @@ def _is_text(value: memoryview) -> bool:
         return False
 
 
-def _features_of(record: bytes | memoryview) -> Iterator[tuple[str, memoryview]]:
-    """Yield the name and the Feature of each entry. Raise `ValueError` if the record is not an Example."""
-    for number, message in _messages(memoryview(record), (1, 2)):
-        if number == 2:  # the feature_lists of a SequenceExample
-            raise ValueError
+def _features_of(record: bytes | memoryview, part: int = 1) -> Iterator[tuple[str, memoryview]]:
+    """Yield the name and the Feature or FeatureList of each entry. Raise `ValueError` if the record is no message."""
+    for _, message in _messages(memoryview(record), (part,)):
         for _, entry in _messages(message, (1,)):
             names = _messages(entry, (1,))
             yield str(names[-1][1], "utf-8") if names else "", _last_message(entry, (2,))[1]
+
+
+def _is_sequence(record: bytes | memoryview) -> bool:
+    return bool(_messages(memoryview(record), (_FEATURE_LISTS,)))
+
+
+def _as_dict(about: Any) -> dict[str, Any]:
+    return about if isinstance(about, dict) else {"dtype": about}
+
+
+def _describe_steps(feature_list: memoryview) -> dict[str, Any] | None:
+    """Return the description of a FeatureList, or None if no step has a list."""
+    steps = [_describe_feature(step) for _, step in _messages(feature_list, (1,))]
+    kinds = [_as_dict(about) for about in steps if about is not None]
+    if not kinds or any(about["dtype"] != kinds[0]["dtype"] for about in kinds):
+        return None
+    alike = len(kinds) == len(steps) and all(about == kinds[0] for about in kinds)
+    return {**(kinds[0] if alike else {"dtype": kinds[0]["dtype"], "kind": "variable"}), "part": "feature_lists"}
 
 
 def _describe_feature(feature: memoryview) -> Any:

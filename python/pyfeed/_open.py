@@ -763,14 +763,14 @@ def open_tfrecord(
     features: Mapping[str, npt.DTypeLike | TFRecordFeature] | None = None,
     **reading: Unpack[ReadOptionsWithSlots],
 ) -> Reader:
-    """Make a reader of TFRecord files: records of bytes, or ``tf.train.Example`` messages. Every CRC is checked.
+    """Make a reader of TFRecord files: bytes, ``tf.train.Example`` or ``SequenceExample``. Every CRC is checked.
 
     Parameters
     ----------
     filenames : str, path or iterable of them
         As for `open_files`, with any suffix.
     features : mapping, optional
-        The features of an Example that become the slots, in this order. The keys are the names of the features. A
+        The features of a record that become the slots, in this order. The keys are the names of the features. A
         value is the dtype of a feature with a single value, or a dict (`TFRecordFeature`) with these properties:
 
         - ``dtype``: ``"bytes"``; float32 or float64 for a list of floats; bool or an integer dtype for a list of
@@ -784,6 +784,12 @@ def open_tfrecord(
           first.
         - ``raw``: true if the feature is one value of bytes, which is the memory of an array of that dtype and
           shape, such as an image that is not compressed.
+        - ``part``: ``"context"`` or ``"feature_lists"``. If any feature has a part, the records are
+          ``tf.train.SequenceExample`` messages, and features without a part are in the context. In
+          ``"feature_lists"``, a feature is a list of steps, ``kind`` and ``shape`` describe each step, and the
+          slot has one more level of LoD, for the steps.
+        - ``allow_missing``: true if a record may lack the list of fixed steps, which is empty then. A list of
+          variable steps may always be missing.
 
         By default, there is one slot of uint8, the record as bytes; `LoDTensor.bytes_list` returns them.
     **reading

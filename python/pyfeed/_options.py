@@ -99,10 +99,14 @@ class ReadOptionsWithSlots(ReadOptions, total=False):
 
 
 class TFRecordFeature(TypedDict, total=False):
-    """A feature of a ``tf.train.Example``, for the argument ``features`` of `open_tfrecord`.
+    """A feature of a ``tf.train.Example`` or ``SequenceExample``, for the argument ``features`` of `open_tfrecord`.
 
     Attributes
     ----------
+    part : str
+        ``"context"`` or ``"feature_lists"`` of a ``SequenceExample``.
+    allow_missing : bool
+        Whether a record may lack the feature list, if its steps are fixed.
     kind : str
         ``"fixed"``, ``"variable"`` or ``"ragged"``.
     dtype : dtype
@@ -119,6 +123,8 @@ class TFRecordFeature(TypedDict, total=False):
         The features with the offsets of the rows of a ragged feature, outermost first.
     """
 
+    part: str
+    allow_missing: bool
     kind: str
     dtype: npt.DTypeLike
     raw: bool

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"unsafe"
 
+	"google.golang.org/protobuf/encoding/protowire"
+
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
 	"github.com/pyfeed/pyfeed/readers/record"
@@ -21,13 +23,21 @@ type examples struct {
 	scratch
 	offsets record.Offsets
 	arena   *memory.Arena
-	found   []foundFeature // by key
-	order   []int          // the keys of the entries of the last record; mostly the next record has the same
-	wide    []int64        // values that are read as int64 and then converted to a smaller type
+	single  entries // features, of an Example or of the context of a SequenceExample
+	listed  entries // feature lists
+	wide    []int64 // values that are read as int64 and then converted to a smaller type
+	counts  []int   // of the values of each step
 	pattern pattern
 }
 
-// foundFeature is a Feature message of the current record.
+// entries are those of a map of the current record.
+type entries struct {
+	*names
+	found []foundFeature // by key
+	order []int          // the keys of the entries of the last record; mostly the next record has the same
+}
+
+// foundFeature is a Feature or FeatureList message of the current record.
 type foundFeature struct {
 	feature []byte
 	present bool
@@ -38,7 +48,9 @@ type foundFeature struct {
 const elementsPerPoll = 1 << 18
 
 func newExamples(p *plan, pool *memory.Pool, stop *storage.Interrupt) *examples {
-	return &examples{plan: p, scratch: scratch{interrupt: stop}, arena: memory.NewArena(pool), found: make([]foundFeature, len(p.keys))}
+	return &examples{plan: p, scratch: scratch{interrupt: stop}, arena: memory.NewArena(pool),
+		single: entries{names: &p.keys, found: make([]foundFeature, len(p.keys.all))},
+		listed: entries{names: &p.lists, found: make([]foundFeature, len(p.lists.all))}}
 }
 
 func (e *examples) close() { e.arena.Close() }
@@ -57,10 +69,11 @@ func (e *examples) fillSlots(t *pyfeed.Tuple, record []byte, in *memory.Buffer) 
 	switch at, sequence := e.find(record); {
 	case sequence: // an error that is not skipped as damage, since the record is valid
 		return 0, &pyfeed.Error{Kind: pyfeed.Type, Slot: -1,
-			Text: "expected a tf.train.Example, found a tf.train.SequenceExample: read its records as bytes, without features"}
+			Text: "expected a tf.train.Example, found a tf.train.SequenceExample: give its features their \"part\", \"context\" or \"feature_lists\", " +
+				"or read its records as bytes, without features"}
 	case at >= 0:
 		return 0, &pyfeed.Error{Kind: pyfeed.Corrupt, Slot: -1,
-			Text: fmt.Sprintf("expected a tf.train.Example, found no field at byte %d of its %d", at, len(record))}
+			Text: fmt.Sprintf("expected a %s, found no field at byte %d of its %d", e.message(), at, len(record))}
 	}
 	if len(t.Slots) != len(e.columns) {
 		t.Resize(len(e.columns))
@@ -77,35 +90,48 @@ func (e *examples) fillSlots(t *pyfeed.Tuple, record []byte, in *memory.Buffer) 
 	return views, nil
 }
 
+// message is the name of the message that records have.
+func (p *plan) message() string {
+	if p.sequence {
+		return "tf.train.SequenceExample"
+	}
+	return "tf.train.Example"
+}
+
 // find notes the positions of the features, the last one of each name. faultOffset is the position where the record is
-// not an Example, or -1. sequence reports that it is a SequenceExample.
+// not the message, or -1. sequence reports that it is a SequenceExample, but an Example is expected.
 func (e *examples) find(record []byte) (faultOffset int, sequence bool) {
-	clear(e.found)
+	clear(e.single.found)
+	clear(e.listed.found)
 	e.joined = e.joined[:0]
-	nth := 0
+	nth := [3]int{}
 	for at := 0; at < len(record); {
 		number, features, size := field(record[at:])
 		if size < 0 || !e.poll(size) {
 			return at, false
 		}
+		of := &e.single
 		if number == featureLists {
-			return -1, true
+			if !e.sequence {
+				return -1, true
+			}
+			of = &e.listed
 		}
-		for len(features) > 0 && number == 1 {
+		for len(features) > 0 && (number == 1 || number == featureLists) {
 			inner, entry, n := field(features)
-			if n < 0 || inner == 1 && !e.noteEntry(entry, nth) || !e.poll(n) {
+			if n < 0 || inner == 1 && !e.noteEntry(of, entry, nth[number]) || !e.poll(n) {
 				return at, false
 			}
 			features = features[n:]
-			nth++
+			nth[number]++
 		}
 		at += size
 	}
 	return -1, false
 }
 
-// noteEntry notes an entry of the map of features.
-func (e *examples) noteEntry(entry []byte, nth int) (ok bool) {
+// noteEntry notes an entry of a map of features or feature lists.
+func (e *examples) noteEntry(of *entries, entry []byte, nth int) (ok bool) {
 	first, key, n := field(entry)
 	second, value, m := field(entry[max(n, 0):])
 	copied := false
@@ -115,22 +141,22 @@ func (e *examples) noteEntry(entry []byte, nth int) (ok bool) {
 		}
 	}
 	k, there := 0, false
-	if nth < len(e.order) {
-		k = e.order[nth]
-		there = k >= 0 && e.keys[k] == string(key)
+	if nth < len(of.order) {
+		k = of.order[nth]
+		there = k >= 0 && of.all[k] == string(key)
 	}
 	if !there {
-		if k, there = e.index[string(key)]; !there {
+		if k, there = of.index[string(key)]; !there {
 			k = -1
 		}
-		if nth < len(e.order) {
-			e.order[nth] = k
-		} else if nth == len(e.order) && nth < 1<<16 {
-			e.order = append(e.order, k)
+		if nth < len(of.order) {
+			of.order[nth] = k
+		} else if nth == len(of.order) && nth < 1<<16 {
+			of.order = append(of.order, k)
 		}
 	}
 	if there {
-		e.found[k] = foundFeature{value, true, copied}
+		of.found[k] = foundFeature{value, true, copied}
 	}
 	return true
 }
@@ -164,8 +190,11 @@ func (e *examples) values(f *foundFeature) (l list, b []byte, copied, ok bool) {
 
 // fillSlot fills a slot from a record that find accepted. held reports whether it took a reference to the buffer in.
 func (e *examples) fillSlot(s *pyfeed.LoDTensor, c *column, record []byte, in *memory.Buffer) (held bool, err error) {
+	if c.steps {
+		return false, e.fillSteps(s, c, record)
+	}
 	l, b, copied, ok := none, []byte(nil), false, true
-	if f := &e.found[c.key]; f.present {
+	if f := &e.single.found[c.key]; f.present {
 		l, b, copied, ok = e.values(f)
 	}
 	if l == none && ok && c.fallback != nil {
@@ -209,32 +238,48 @@ func (e *examples) fillSlot(s *pyfeed.LoDTensor, c *column, record []byte, in *m
 
 // missing is the error for a fixed feature that the record lacks, or that has no list.
 func (e *examples) missing(c *column, data []byte) error {
-	if e.found[c.key].present {
+	if !c.steps && e.single.found[c.key].present {
 		return pyfeed.SlotErrorf(pyfeed.Shape, c.number, "feature %q: expected %s, found a message Feature without a list", c.Name, c.wanted())
 	}
 	advice := record.Suggest(c.Name, func(yield func(string) bool) {
-		for name := range e.names(data) {
-			if _, requested := e.index[name]; !requested && !yield(name) {
+		for name := range e.recordNames(c, data) {
+			if _, requested := e.entries(c).index[name]; !requested && !yield(name) {
 				return
 			}
 		}
 	})
 	switch {
 	case advice != "":
+	case c.steps:
+		advice = `: give "allow_missing": true if it is optional`
 	case c.Raw: // which has no default
 		advice = `: use "kind": "variable" if it is optional`
 	default:
 		advice = `: give "default" if it is optional`
 	}
-	return pyfeed.SlotErrorf(pyfeed.Shape, c.number, "feature %q: not in the example, %s%s", c.Name, e.describeNames(data), advice)
+	where := "example"
+	if c.steps {
+		where = "feature lists"
+	} else if e.sequence {
+		where = "context"
+	}
+	return pyfeed.SlotErrorf(pyfeed.Shape, c.number, "feature %q: not in the %s, %s%s", c.Name, where, e.describeNames(c, data), advice)
 }
 
-// describeNames lists the first names of the features of a record that find accepted, in alphabetical order.
-func (e *examples) describeNames(data []byte) string {
+// entries returns those that the column is in.
+func (e *examples) entries(c *column) *entries {
+	if c.steps {
+		return &e.listed
+	}
+	return &e.single
+}
+
+// describeNames lists the first names beside that of a column in a record that find accepted, in alphabetical order.
+func (e *examples) describeNames(c *column, data []byte) string {
 	const limit = 20
 	var names []string
 	more := false
-	for key := range e.names(data) {
+	for key := range e.recordNames(c, data) {
 		name := fmt.Sprintf("%.100q", key)
 		if i, there := slices.BinarySearch(names, name); !there {
 			names = slices.Insert(names, i, name)
@@ -252,12 +297,16 @@ func (e *examples) describeNames(data []byte) string {
 	return "whose features are " + strings.Join(names, ", ")
 }
 
-// names yields the names of the features of a record that find accepted.
-func (e *examples) names(data []byte) iter.Seq[string] {
+// recordNames yields the names of the features, or feature lists, beside a column in a record that find accepted.
+func (e *examples) recordNames(c *column, data []byte) iter.Seq[string] {
+	wanted := protowire.Number(1)
+	if c.steps {
+		wanted = featureLists
+	}
 	return func(yield func(string) bool) {
 		for rest := data; len(rest) > 0 && e.poll(0); {
 			number, features, size := field(rest)
-			for number == 1 && len(features) > 0 && e.poll(0) {
+			for number == wanted && len(features) > 0 && e.poll(0) {
 				inner, entry, n := field(features)
 				if inner == 1 {
 					key, _, _, _ := e.parseGeneralEntry(entry)
@@ -394,16 +443,22 @@ func (e *examples) fillFloats(s *pyfeed.LoDTensor, c *column, b []byte, copied b
 	if !e.copyFloats(narrow, b) {
 		return 0, false, c.broken(c.Name)
 	}
-	if size == 8 {
-		for i := range n {
-			if i%elementsPerPoll == elementsPerPoll-1 && !e.pollNow() {
-				return 0, false, c.broken(c.Name)
-			}
-			f := math.Float32frombits(binary.LittleEndian.Uint32(narrow[4*i:]))
-			binary.LittleEndian.PutUint64(to[8*i:], math.Float64bits(float64(f)))
-		}
+	if size == 8 && !e.widen(to, narrow) {
+		return 0, false, c.broken(c.Name)
 	}
 	return n, false, nil
+}
+
+// widen converts float32s, which may lie at the end of to, to float64s.
+func (e *examples) widen(to, narrow []byte) (ok bool) {
+	for i := range len(narrow) / 4 {
+		if i%elementsPerPoll == elementsPerPoll-1 && !e.pollNow() {
+			return false
+		}
+		f := math.Float32frombits(binary.LittleEndian.Uint32(narrow[4*i:]))
+		binary.LittleEndian.PutUint64(to[8*i:], math.Float64bits(float64(f)))
+	}
+	return true
 }
 
 func (e *examples) fillInts(s *pyfeed.LoDTensor, c *column, b []byte) (n int, err error) {
@@ -432,12 +487,17 @@ func (e *examples) fillInts(s *pyfeed.LoDTensor, c *column, b []byte) (n int, er
 	if !e.readInts(wide, b) {
 		return 0, c.broken(c.Name)
 	}
+	return n, e.narrow(c, data, wide)
+}
+
+// narrow converts int64s to the dtype of the column.
+func (e *examples) narrow(c *column, data []byte, wide []int64) error {
 	for i, v := range wide {
 		if i%elementsPerPoll == elementsPerPoll-1 && !e.pollNow() {
-			return 0, c.broken(c.Name)
+			return c.broken(c.Name)
 		}
 		if v < c.low || v > c.high {
-			return 0, pyfeed.SlotErrorf(pyfeed.Type, c.number, "feature %q: value %d: expected a value that fits into %v, found %d", c.Name, i, c.slot.DType, v)
+			return pyfeed.SlotErrorf(pyfeed.Type, c.number, "feature %q: value %d: expected a value that fits into %v, found %d", c.Name, i, c.slot.DType, v)
 		}
 	}
 	switch c.slot.DType.Size() {
@@ -450,7 +510,7 @@ func (e *examples) fillInts(s *pyfeed.LoDTensor, c *column, b []byte) (n int, er
 	case 8:
 		narrow[uint64](data, wide)
 	}
-	return n, nil
+	return nil
 }
 
 // narrow stores the low bits, which are the same for signed and unsigned types.
@@ -531,7 +591,7 @@ func (e *examples) divide(s *pyfeed.LoDTensor, c *column, rows int64) error {
 			*above = sequences
 		} else if *above != sequences {
 			return pyfeed.SlotErrorf(pyfeed.Shape, c.number, "feature %q: expected %d rows as feature %q says, found %d in %q",
-				c.Name, *above, e.keys[c.rows[i-1]], sequences, e.keys[key])
+				c.Name, *above, e.keys.all[c.rows[i-1]], sequences, e.keys.all[key])
 		}
 		s.LoD = append(s.LoD, level)
 		above = &level[sequences]
@@ -540,16 +600,16 @@ func (e *examples) divide(s *pyfeed.LoDTensor, c *column, rows int64) error {
 		*above = rows
 	} else if *above != rows {
 		return pyfeed.SlotErrorf(pyfeed.Shape, c.number, "feature %q: expected %d rows as feature %q says, found %d",
-			c.Name, *above, e.keys[c.rows[len(c.rows)-1]], rows)
+			c.Name, *above, e.keys.all[c.rows[len(c.rows)-1]], rows)
 	}
 	return nil
 }
 
 // splits returns a level of offsets, from a feature that has the offsets or their differences.
 func (e *examples) splits(c *column, key int, splits bool) ([]int64, error) {
-	name := e.keys[key]
+	name := e.keys.all[key]
 	var b []byte
-	if f := &e.found[key]; f.present {
+	if f := &e.single.found[key]; f.present {
 		l, v, _, ok := e.values(f)
 		if !ok {
 			return nil, c.broken(name)

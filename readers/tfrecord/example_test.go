@@ -398,7 +398,7 @@ func TestSequenceExampleIsRefused(t *testing.T) {
 	words := sub(1, sub(1, []byte("words")), sub(2, sub(1, strs("a")), sub(1, strs("b"))))
 	optional := `{"name": "length", "kind": "variable", "dtype": "int64"}`
 	context := example(entry("length", intList(2)))
-	const message = "expected a tf.train.Example, found a tf.train.SequenceExample: read its records as bytes, without features"
+	const message = "expected a tf.train.Example, found a tf.train.SequenceExample: give its features their \"part\", \"context\" or \"feature_lists\", or read its records as bytes, without features"
 	for name, e := range map[string]string{
 		"lists alone":              string(sub(2, words)),
 		"context and lists":        context + string(sub(2, words)),
@@ -539,9 +539,9 @@ func TestFeatureErrors(t *testing.T) {
 func TestOptionsAreStrict(t *testing.T) {
 	for options, want := range map[string]string{
 		`{"features": [{"name": "y", "dtype": "int64"}, {"name": "x", "shap": [1], "dtype": "int64"}]}`: `features: feature "x": unknown field "shap"; ` +
-			`there are name, kind, dtype, raw, shape, default, row_lengths, row_splits: did you mean "shape"?`,
+			`there are name, part, allow_missing, kind, dtype, raw, shape, default, row_lengths, row_splits: did you mean "shape"?`,
 		`{"features": [{"colour": 1, "name": "x"}]}`:                      "default, row_lengths, row_splits",
-		`{"features": [{"type": "int64"}]}`:                               `features: unknown field "type"; there are name, kind, dtype, raw, shape, default, row_lengths, row_splits: did you mean "dtype"?`,
+		`{"features": [{"type": "int64"}]}`:                               `features: unknown field "type"; there are name, part, allow_missing, kind, dtype, raw, shape, default, row_lengths, row_splits: did you mean "dtype"?`,
 		`{"features": [{"name": "x", "row_lengths": "y"}]}`:               `features: feature "x": row_lengths: expected array, found string`,
 		`{"features": [{"name": "x", "dtype": "int64", "shape": 1.5}]}`:   `features: feature "x": shape: expected integer, found number 1.5`,
 		`{"features": [{"name": "x", "dtype": "int64", "shape": ["1"]}]}`: `features: feature "x": shape: expected integer, found string`,

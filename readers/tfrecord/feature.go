@@ -17,9 +17,16 @@ import (
 	"github.com/pyfeed/pyfeed/readers/record"
 )
 
-// A Feature describes a feature of a tf.train.Example, and the slot that it fills.
+// A Feature describes a feature of a tf.train.Example, or of a tf.train.SequenceExample, and the slot that it fills.
 type Feature struct {
 	Name string `json:"name"`
+	// Part is where the feature is: "context" or "feature_lists" of a SequenceExample. If any Feature has a Part, the
+	// records are SequenceExamples, and a Feature without one is in the context. In feature_lists, a feature is a list of
+	// steps, and Kind and Shape describe each step.
+	Part string `json:"part"`
+	// AllowMissing says that a record may lack the feature list of a fixed feature. It then has no steps, like one of a
+	// variable feature.
+	AllowMissing bool `json:"allow_missing"`
 	// Kind is "fixed" or "": as many values as Shape has; "variable": any number of values, like TensorFlow's
 	// RaggedFeature without partitions; or "ragged": divided by RowLengths or RowSplits.
 	Kind string `json:"kind"`
@@ -102,27 +109,46 @@ type column struct {
 	slot   pyfeed.Slot
 	list   list
 	fixed  bool
+	steps  bool                  // the feature is a list of steps
 	count  int                   // number of values of a fixed feature; of bytes if it is raw
 	inner  int                   // the same for a row of another feature
 	dims   [pyfeed.MaxRank]int64 // of an instance; the first is set for each instance if it varies
 	low    int64                 // the range of values that fit an integer DType
 	high   int64
 
-	key      int   // index of the Feature in the plan's keys
+	key      int   // index of the Feature in the plan's keys, or in its lists
 	rows     []int // the keys of RowLengths or RowSplits
 	fallback []byte
 }
 
-// plan has what to read from an Example.
+// plan has what to read from an Example or a SequenceExample.
 type plan struct {
-	columns []column
-	keys    []string
-	index   map[string]int
-	inPlace bool // all slots have a fixed number of values, which are used in place
+	columns  []column
+	keys     names // of features
+	lists    names // of feature lists
+	sequence bool  // records are SequenceExamples
+	inPlace  bool  // all slots have a fixed number of values, which are used in place
+}
+
+// names are the names of features that are read, each once.
+type names struct {
+	all   []string
+	index map[string]int
+}
+
+// add returns the number of a name.
+func (n *names) add(name string) int {
+	k, there := n.index[name]
+	if !there {
+		k = len(n.all)
+		n.all = append(n.all, name)
+		n.index[name] = k
+	}
+	return k
 }
 
 func newPlan(features []Feature) (*plan, error) {
-	p := &plan{index: make(map[string]int), inPlace: true}
+	p := &plan{keys: names{index: make(map[string]int)}, lists: names{index: make(map[string]int)}, inPlace: true}
 	if len(features) == 0 {
 		return nil, pyfeed.Errorf(pyfeed.Invalid, "features: expected at least 1, found 0")
 	}
@@ -141,24 +167,19 @@ func newPlan(features []Feature) (*plan, error) {
 			}
 			return nil, pyfeed.Errorf(kind, "features: feature %d %q: %v", i, f.Name, err)
 		}
-		c.key = p.keyOf(f.Name)
-		for _, name := range slices.Concat(f.RowLengths, f.RowSplits) {
-			c.rows = append(c.rows, p.keyOf(name))
+		p.sequence = p.sequence || f.Part != ""
+		if c.steps {
+			c.key = p.lists.add(f.Name)
+		} else {
+			c.key = p.keys.add(f.Name)
 		}
-		p.inPlace = p.inPlace && c.fixed && c.count > 0 && (c.Raw || c.slot.DType == pyfeed.Float32)
+		for _, name := range slices.Concat(f.RowLengths, f.RowSplits) {
+			c.rows = append(c.rows, p.keys.add(name))
+		}
+		p.inPlace = p.inPlace && c.fixed && !c.steps && c.count > 0 && (c.Raw || c.slot.DType == pyfeed.Float32)
 		p.columns = append(p.columns, c)
 	}
 	return p, nil
-}
-
-func (p *plan) keyOf(name string) int {
-	k, there := p.index[name]
-	if !there {
-		k = len(p.keys)
-		p.keys = append(p.keys, name)
-		p.index[name] = k
-	}
-	return k
 }
 
 func (p *plan) describe() (all []pyfeed.Slot, names []string) {
@@ -181,6 +202,13 @@ func (c *column) prepare() error {
 	if bytes.Equal(bytes.TrimSpace(c.Default), []byte("null")) {
 		c.Default = nil
 	}
+	switch c.Part {
+	case "", "context":
+	case "feature_lists":
+		c.steps = true
+	default:
+		return fmt.Errorf("part: expected context or feature_lists, found %q", c.Part)
+	}
 	divisions := len(c.RowLengths) + len(c.RowSplits)
 	switch c.Kind {
 	case "fixed", "":
@@ -196,6 +224,12 @@ func (c *column) prepare() error {
 		return errors.New("raw: expected a fixed or variable feature, found a ragged one")
 	case c.Kind != "ragged" && divisions > 0:
 		return errors.New("row_lengths, row_splits: expected none unless kind is ragged")
+	case c.steps && c.Kind == "ragged":
+		return errors.New("kind: expected fixed or variable steps of a feature list, found ragged")
+	case c.steps && c.Default != nil:
+		return errors.New("default: expected none of a feature list: allow_missing makes one that is missing empty")
+	case c.AllowMissing && (!c.steps || !c.fixed):
+		return errors.New("allow_missing: expected a feature list with fixed steps: give default for a feature, and nothing for a variable one, which is empty if it is missing")
 	case !c.fixed && c.Default != nil:
 		return errors.New("default: expected none unless kind is fixed: any other that is missing is empty")
 	case c.Raw && c.Default != nil:
@@ -294,6 +328,9 @@ func (c *column) prepareShape() error {
 		c.slot.LoDLevels = 1
 	}
 	c.slot.LoDLevels += len(c.RowLengths) + len(c.RowSplits)
+	if c.steps {
+		c.slot.LoDLevels++
+	}
 	if c.slot.LoDLevels > 0 {
 		dims = append(pyfeed.Dims{-1}, dims...)
 	}

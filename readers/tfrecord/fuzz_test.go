@@ -90,6 +90,27 @@ func FuzzRecords(f *testing.F) {
 	})
 }
 
+// fuzzedSteps are the features of SequenceExamples.
+var fuzzedSteps = []Feature{
+	{Name: "a", DType: "int64", Kind: "variable"},
+	{Name: "b", DType: "float32", Part: "feature_lists", Shape: []int64{2}, AllowMissing: true},
+	{Name: "c", DType: "bytes", Part: "feature_lists", Kind: "variable"},
+	{Name: "d", DType: "bytes", Part: "feature_lists", AllowMissing: true},
+	{Name: "e", DType: "float64", Part: "feature_lists", Kind: "variable"},
+	{Name: "f", DType: "uint8", Part: "feature_lists", Kind: "variable", Shape: []int64{2}},
+	{Name: "g", DType: "int16", Part: "feature_lists", Raw: true, Kind: "variable"},
+	{Name: "h", DType: "int64", Part: "feature_lists", AllowMissing: true},
+	{Name: "i", DType: "bytes", Part: "feature_lists", Shape: []int64{2}, AllowMissing: true},
+}
+
+// FuzzSequenceExample fuzzes the content of a record.
+func FuzzSequenceExample(f *testing.F) {
+	f.Add([]byte(sequence(example(entry("a", intList(1, 2))), steps("b", floatList(1, 2), floatList(3, 4)), steps("c", strs("a", "b"), strs()), steps("d", strs("x")),
+		steps("e", floatList(1), nil), steps("f", intList(1, 2, 3, 4)), steps("g", strs("abcd"), strs()), steps("h", intList(5), sub(3, varint(1, 6))), steps("i", strs("", "y")))))
+	f.Add([]byte(sequence("", message(sub(1, []byte("h")), sub(2, sub(1, intList(1))), sub(2, sub(1, sub(3, varint(1, 2)), sub(3, varint(1, 3))))))))
+	fuzzMessage(f, fuzzedSteps)
+}
+
 // FuzzExample fuzzes the content of a record.
 func FuzzExample(f *testing.F) {
 	f.Add(goldenExample)
@@ -98,7 +119,12 @@ func FuzzExample(f *testing.F) {
 		entry("e", floatList(1, 2)), entry("f", intList(1, 2, 3)), entry("g", strs("abcd")), entry("h", intList(4, 5)), entry("i", intList(2, 0)),
 		entry("j", intList(1, 1)), entry("k", strs("x", "y")), entry("l", intList(0, 2)))))
 	f.Add([]byte(example(message(sub(2, intList(1)), sub(1, []byte("a")), sub(2, intList(2), floatList(1), intList(3), intList(4))))))
-	p, err := newPlan(fuzzed)
+	fuzzMessage(f, fuzzed)
+}
+
+// fuzzMessage fuzzes the content of a record with these features.
+func fuzzMessage(f *testing.F, features []Feature) {
+	p, err := newPlan(features)
 	if err != nil {
 		f.Fatal(err)
 	}

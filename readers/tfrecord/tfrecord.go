@@ -1,5 +1,5 @@
-// Package tfrecord reads and writes TFRecord files. Records are bytes, or tf.train.Example messages whose features are
-// specified.
+// Package tfrecord reads and writes TFRecord files. Records are bytes, or tf.train.Example or tf.train.SequenceExample
+// messages whose features are specified.
 //
 // A file is a sequence of records. Each record is
 //
@@ -11,7 +11,7 @@
 // A CRC is CRC-32C; masked is ((c>>15 | c<<17) + 0xa282ead8), as in tensorflow/core/lib/io/record_writer.h. Both CRCs
 // of every record are checked. A whole file may be compressed by gzip or zlib.
 //
-// A tf.train.SequenceExample is an error if features are specified: read its records as bytes.
+// The records are tf.train.SequenceExamples if any feature says in which part of them it is.
 package tfrecord
 
 import (
@@ -25,7 +25,7 @@ import (
 
 // Options are the options of the format.
 type Options struct {
-	// Features of a tf.train.Example become the slots, in this order. Without Features there is one slot of bytes,
+	// Features of a tf.train.Example or tf.train.SequenceExample become the slots, in this order. Without Features there is one slot of bytes,
 	// "record".
 	Features Features `json:"features"`
 	// Compression is "none", "gzip" or "zlib". "": for writing, that of the file's suffix (.gz, .zlib); for reading, it

@@ -13,8 +13,8 @@ import (
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
-// Create creates a file for writing. A tuple becomes a record. If there are Features, the record is an Example of these
-// features. Without Features, a tuple of one slot of bytes, named "record" or not named, is written as it is. Any other
+// Create creates a file for writing. A tuple becomes a record. If there are Features, the record is an Example or a
+// SequenceExample of these features. Without Features, a tuple of one slot of bytes, named "record" or not named, is written as it is. Any other
 // tuple becomes an Example in which each slot is a feature with the slot's name.
 func Create(path string, c *record.Config) (record.Writer, error) {
 	o, to, err := resolveOptions(c)
@@ -53,10 +53,12 @@ type writer struct {
 	plan *plan // nil if the only slot is the record
 
 	head    [headerSize]byte
-	entries []byte            // of the Example's map of features
+	entries []byte            // of the map of features
+	lists   []byte            // entries of the map of feature lists
 	value   []byte            // of the current entry
-	packed  []byte            // values of the current entry
-	written map[string][]byte // values of the current Example, by feature name
+	packed  []byte            // values of the current entry, or step
+	message []byte            // a SequenceExample
+	written map[string][]byte // values of the current record, by feature name
 }
 
 // derive decides what is written from the slots of the tuples.
@@ -125,15 +127,25 @@ func (w *writer) encode(t *pyfeed.Tuple) error {
 	if w.plan == nil {
 		return w.record(t.Slots[0].Data)
 	}
-	w.entries = w.entries[:0]
+	w.entries, w.lists = w.entries[:0], w.lists[:0]
 	clear(w.written)
 	for i := range w.plan.columns {
 		if err := w.column(&w.plan.columns[i], &t.Slots[i]); err != nil {
 			return err
 		}
 	}
-	w.value = appendField(w.value[:0], 1, w.entries)
-	return w.record(w.value)
+	if !w.plan.sequence {
+		w.value = appendField(w.value[:0], 1, w.entries)
+		return w.record(w.value)
+	}
+	w.message = w.message[:0]
+	if len(w.entries) > 0 {
+		w.message = appendField(w.message, 1, w.entries)
+	}
+	if len(w.lists) > 0 {
+		w.message = appendField(w.message, featureLists, w.lists)
+	}
+	return w.record(w.message)
 }
 
 // check returns an error if the tuple cannot be written as one instance.
@@ -173,6 +185,9 @@ func (w *writer) record(data []byte) error {
 
 // column appends the features of a slot: the slot itself, and the features that divide it.
 func (w *writer) column(c *column, s *pyfeed.LoDTensor) error {
+	if c.steps {
+		return w.steps(c, s)
+	}
 	w.packed = w.packed[:0]
 	var err error
 	switch {
@@ -208,7 +223,7 @@ func (w *writer) column(c *column, s *pyfeed.LoDTensor) error {
 				w.packed = protowire.AppendVarint(w.packed, uint64(v-level[j-1]))
 			}
 		}
-		if err = w.feature(c, w.plan.keys[key], ints); err != nil {
+		if err = w.feature(c, w.plan.keys.all[key], ints); err != nil {
 			return err
 		}
 	}
@@ -224,12 +239,58 @@ func (w *writer) feature(c *column, name string, l list) error {
 		}
 		return nil
 	}
-	size := protowire.SizeTag(1) + protowire.SizeBytes(len(name)) + protowire.SizeTag(2) + protowire.SizeBytes(len(w.value))
-	w.entries = protowire.AppendTag(w.entries, 1, protowire.BytesType)
-	w.entries = protowire.AppendVarint(w.entries, uint64(size))
-	w.entries = appendField(w.entries, 1, []byte(name))
-	w.entries = appendField(w.entries, 2, w.value)
+	w.entries = appendEntry(w.entries, name, w.value)
 	w.written[name] = w.entries[len(w.entries)-len(w.value):]
+	return nil
+}
+
+// appendEntry appends an entry of a map from names to messages.
+func appendEntry(to []byte, name string, value []byte) []byte {
+	size := protowire.SizeTag(1) + protowire.SizeBytes(len(name)) + protowire.SizeTag(2) + protowire.SizeBytes(len(value))
+	to = protowire.AppendTag(to, 1, protowire.BytesType)
+	to = protowire.AppendVarint(to, uint64(size))
+	to = appendField(to, 1, []byte(name))
+	return appendField(to, 2, value)
+}
+
+// steps appends the feature list of a slot.
+func (w *writer) steps(c *column, s *pyfeed.LoDTensor) error {
+	list, step := []byte(nil), []byte(nil)
+	row := 0
+	if dims := s.Dims(); dims[0] > 0 {
+		row = len(s.Data) / int(dims[0])
+	}
+	isBytes := c.list == byteStrings && !c.Raw
+	for k := range s.LoD[0][1] {
+		begin, end := k, k+1 // rows, or byte strings
+		if !c.fixed || isBytes && len(c.Shape) > 0 {
+			begin, end = s.LoD[1][k], s.LoD[1][k+1]
+		}
+		w.packed = w.packed[:0]
+		var err error
+		switch {
+		case isBytes:
+			if err = c.check(int(end - begin)); err == nil {
+				ends := s.LoD[len(s.LoD)-1]
+				for i := begin; i < end; i++ {
+					w.packed = appendField(w.packed, 1, s.Data[ends[i]:ends[i+1]])
+				}
+			}
+		case c.Raw && (c.fixed || end > begin):
+			w.packed = appendField(w.packed, 1, s.Data[int(begin)*row:int(end)*row])
+		case c.Raw:
+		case c.list == floats:
+			err = w.packFloats(c, s.Data[int(begin)*row:int(end)*row])
+		default:
+			err = w.packInts(c, s.Data[int(begin)*row:int(end)*row])
+		}
+		if err != nil {
+			return err
+		}
+		step = appendList(step[:0], c.list, w.packed)
+		list = appendField(list, 1, step)
+	}
+	w.lists = appendEntry(w.lists, c.Name, list)
 	return nil
 }
 

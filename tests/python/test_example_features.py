@@ -169,11 +169,39 @@ def test_encodings_of_an_example(record: bytes, features: Any) -> None:
         example(entry("x", field(3, field(1, b"\xff" * 9 + b"\x02")))),
         example(entry("x", field(2, field(1, b"seven..")))),
         example(entry("x", field(1, field(1, b"good"), b"\x0a\x09b"))),
-        example(entry("x", ints(1))) + field(2),  # a SequenceExample
+        example(entry("x", ints(1))) + field(2, b"\xff"),  # a SequenceExample with lists that are none
     ],
 )
 def test_records_that_are_not_examples(record: bytes) -> None:
     assert describe_example(record) is None
+
+
+def test_sequence_examples() -> None:
+    def steps(name: str, *features: bytes) -> bytes:
+        return field(1, field(1, name.encode()), field(2, *(field(1, one) for one in features)))
+
+    context = example(entry("x", ints(1)), entry("y", ints(1, 2)))
+    assert describe_example(context + field(2)) == {
+        "x": {"dtype": "int64", "part": "context"},
+        "y": {"dtype": "int64", "shape": [2], "part": "context"},
+    }
+    lists = field(
+        2,
+        steps("one", ints(1), ints(2)),
+        steps("some", words(b"a"), words(b"a", b"b")),
+        steps("gap", floats(1), b""),
+        steps("mixed", floats(1), ints(1)),
+        steps("none"),
+        steps("x", ints(1)),
+        steps("", ints(1)),
+    )
+    assert describe_example(lists + context) == {
+        "x": "int64",
+        "y": {"dtype": "int64", "shape": [2]},
+        "gap": {"dtype": "float32", "kind": "variable", "part": "feature_lists"},
+        "one": {"dtype": "int64", "part": "feature_lists"},
+        "some": {"dtype": "bytes", "kind": "variable", "part": "feature_lists"},
+    }
 
 
 def test_large_lists() -> None:
@@ -279,8 +307,12 @@ def test_features_that_may_be_arrays() -> None:
 
 
 def test_records_without_arrays() -> None:
-    for record in (b"", b"text", example(), field(1, b"\xff"), example(entry("x", words(bytes(9)))) + field(2)):
+    for record in (b"", b"text", example(), field(1, b"\xff")):
         assert array_sizes(record) == {}
+
+
+def test_arrays_in_the_context_of_a_sequence_example() -> None:
+    assert array_sizes(example(entry("x", words(bytes(9)))) + field(2)) == {"x": 9}
 
 
 # ---- Messages ----
@@ -388,8 +420,8 @@ def test_a_feature_that_is_no_dtype(about: Any) -> None:
         ),
         (
             {"dtype": "uint8", "shap": [784]},
-            'tfrecord: attributes: features: feature "x": unknown field "shap"; there are name, kind, dtype, raw, '
-            'shape, default, row_lengths, row_splits: did you mean "shape"?',
+            'tfrecord: attributes: features: feature "x": unknown field "shap"; there are name, part, allow_missing, '
+            'kind, dtype, raw, shape, default, row_lengths, row_splits: did you mean "shape"?',
         ),
         (
             {"dtype": "uint8", "shape": "784"},
