@@ -117,10 +117,23 @@ func (r *parser) observe(b []byte, p int, in *observed) int {
 	} else if p = r.value(b, p); p < 0 {
 		return failed
 	}
+	if in.forms[small] != nil && isShortInteger(b[begin:p]) { // the common case, in long lists
+		return p
+	}
 	if f := formOf(b[begin:p]); in.forms[f] == nil {
 		in.forms[f] = &found{r.line, shown(b[begin:p])}
 	}
 	return p
+}
+
+// isShortInteger reports whether a value is a non-negative integer of at most 18 digits.
+func isShortInteger(value []byte) bool {
+	for _, c := range value {
+		if c-'0' > 9 {
+			return false
+		}
+	}
+	return len(value) <= 18
 }
 
 // class returns the first value of numbers, and that of each form that cannot be in a column with them.
