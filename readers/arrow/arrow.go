@@ -51,7 +51,10 @@ func Open(path string, c *record.Config) (record.Records, error) {
 		r.Close()
 		mapped := *c
 		mapped.Storage.IO, mapped.Storage.Block = "map", 0
-		return record.OpenRecords(path, "", &mapped, open)
+		r, err = record.OpenRecords(path, "", &mapped, open)
+	}
+	if err == nil {
+		r.(*records).copies = c.Storage.Block > 0
 	}
 	return r, err
 }

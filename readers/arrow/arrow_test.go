@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
 	"github.com/pyfeed/pyfeed/readers/columns"
 	"github.com/pyfeed/pyfeed/readers/formattest"
@@ -145,5 +146,38 @@ func TestDatasetFolders(t *testing.T) {
 		if c.want == "" && is || len(files) > 0 {
 			t.Errorf("%s: found %v, %v", c.text, files, is)
 		}
+	}
+}
+
+// Single rows are copied: other rows of their windows are not held.
+func TestSingleRows(t *testing.T) {
+	for name, all := range expected(t) {
+		if name == "dataset" || name == "nulls.arrow" {
+			continue
+		}
+		formattest.WithPool(t, func(pool *memory.Pool) {
+			c := &record.Config{Pool: pool}
+			c.Storage.Block = 4096
+			c.Storage.IO = "read"
+			r, err := Open(formattest.File(t, "a.arrow", read(t, name)), c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			for i := range all {
+				at := (i*7 + 3) % len(all)
+				if err := r.(record.Seeker).Seek(record.Position{Offset: int64(at)}, int64(at), true); err != nil {
+					t.Fatal(err)
+				}
+				out := []*pyfeed.Tuple{pyfeed.NewTuple(0)}
+				if n, err := r.Read(out); n != 1 || err != nil {
+					t.Fatalf("%s, row %d: found %d, %v", name, at, n, err)
+				}
+				if found := formattest.FormatTuple(out[0]); found != all[at] {
+					t.Errorf("%s, row %d: expected %s, found %s", name, at, all[at], found)
+				}
+				out[0].Release()
+			}
+		})
 	}
 }

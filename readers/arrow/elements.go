@@ -511,7 +511,7 @@ func (d *dictionary) release() {
 
 // holdBytes returns a reference to the memory of a byte string that bytes has returned; for the value of nulls, a copy.
 func (r *records) holdBytes(data []byte, in *region, at int) ([]byte, *memory.Buffer, error) {
-	if in != nil && (in.offset >= 0 || in.memory != nil) {
+	if in != nil && (in.offset >= 0 || in.memory != nil) && !r.copies {
 		b, _ := in.hold(r.f, at, 0, 1)
 		return data, b, nil
 	}

@@ -28,6 +28,10 @@ type records struct {
 	stride, numbers int
 	empty           bool // instances have no data
 
+	// copies: single rows are read here and there, and copied. A view would hold a window of the mapped file, which takes
+	// some calls of the system.
+	copies bool
+
 	current int   // number of the entry that is read
 	batch   batch // of that entry, if loaded
 	loaded  bool
@@ -427,7 +431,7 @@ func (r *records) rowsAreCopied() bool {
 	if r.stride == 0 || r.stride > blockBytes/minRows {
 		return false
 	}
-	return !(r.single && r.outputs[0].columns[0].direct && len(r.outputs[0].columns[0].levels) == 0)
+	return r.copies || !(r.single && r.outputs[0].columns[0].direct && len(r.outputs[0].columns[0].levels) == 0)
 }
 
 // copyRows copies n rows to memory, and returns how many were copied before an error.
@@ -544,7 +548,7 @@ func (r *records) fillNumbers(out []*pyfeed.Tuple, slot int) (int, error) {
 // view returns the data of a slot without lists, and where it is; nil: it has to be copied, or cannot be read.
 func (r *records) view(o *output, row int) ([]byte, *region, int) {
 	c := o.columns[0]
-	if len(o.columns) > 1 || !c.direct || o.size == 0 {
+	if len(o.columns) > 1 || !c.direct || o.size == 0 || r.copies {
 		return nil, nil, 0
 	}
 	first := row
@@ -616,7 +620,7 @@ func (r *records) fillLists(out []*pyfeed.Tuple, slot int) (int, error) {
 		readOnly := false
 		if c.text {
 			data, b, err = r.joinBytes(c, s)
-		} else if size := c.count * c.size; c.direct && len(s.intervals) == 1 && size > 0 {
+		} else if size := c.count * c.size; c.direct && len(s.intervals) == 1 && size > 0 && !r.copies {
 			at, n := s.intervals[0].first*size, s.total()*size
 			data, readOnly = c.elements.data.data[at:at+n:at+n], true
 			b, _ = c.elements.data.hold(r.f, at, 0, 1)
@@ -704,7 +708,7 @@ func (r *records) joinBytes(c *reading, s *scratch) ([]byte, *memory.Buffer, err
 // ReadBlock implements record.BlockReader for rows without lists, and for byte strings. Read returns the errors.
 func (r *records) ReadBlock(limit int) *record.Block {
 	r.err = record.ClearInterrupt(r.err)
-	if r.err != nil || limit == 0 {
+	if r.err != nil || limit == 0 || r.copies {
 		return nil
 	}
 	if r.ready() != nil {
