@@ -469,8 +469,11 @@ func (c *Chunk) copySmallSlots(to []byte, slot, size int, items []item) int {
 func (c *Chunk) copyAhead(at unsafe.Pointer, slot, size int, items []item) int {
 	distance, block, first := prefetch.Distance(size), uint32(tupleItem), place{} // the place of the slot in that block
 	for k, it := range items {
+		if it.block == tupleItem {
+			return k
+		}
 		if it.block != block {
-			if it.block == tupleItem || c.blocks[it.block].spans != nil {
+			if c.blocks[it.block].spans != nil {
 				return k
 			}
 			block, first = it.block, c.blocks[it.block].places[slot]

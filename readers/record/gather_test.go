@@ -418,3 +418,32 @@ func takeOne(t *testing.T, c *Chunk) *pyfeed.Tuple {
 	}
 	return one
 }
+
+// Tuples and instances of Blocks may follow one another in any order, also a tuple first.
+func TestCopySlotOfTuplesBetweenBlocks(t *testing.T) {
+	released(t)
+	pool := poolFor(t)
+	const wide, n = 100, 6
+	for first := range 2 {
+		var c, one Chunk
+		for k := range n {
+			block := numbersBlock(t, pool, "a", wide, k, k+1)
+			if k%2 == first {
+				one.AddBlock(block)
+				c.Add(takeOne(t, &one))
+			} else {
+				c.AddBlock(block)
+			}
+		}
+		found := make([]byte, n*wide)
+		if err := c.CopySlot(found, 1, wide, 0, n); err != nil {
+			t.Fatal(err)
+		}
+		for k := range n {
+			if got := found[k*wide:][:wide]; got[0] != byte(k) || got[wide-4] != byte(k) {
+				t.Errorf("instance %d: expected its number, found % x", k, got)
+			}
+		}
+		c.Release()
+	}
+}
