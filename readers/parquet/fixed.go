@@ -137,7 +137,10 @@ func (c *chunk) nulls(to []byte, stride, n int, row int64) (int, error) {
 // values stores the next n values, which are not null. The first is in a row. It returns how many it has stored.
 func (c *chunk) values(to []byte, stride, n int, row int64) (int, error) {
 	if c.fixed != nil && !c.converts {
-		return n, c.fixed.next(to, stride, n)
+		if err := c.fixed.next(to, stride, n); err != nil {
+			return 0, err // how many of the values are stored is not known
+		}
+		return n, nil
 	}
 	if c.fixed == nil {
 		return c.valuesOfBytes(to, stride, n, row)

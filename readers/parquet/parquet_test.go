@@ -200,6 +200,25 @@ func TestDamageCostsARowGroup(t *testing.T) {
 	})
 }
 
+// A page with fewer values than it says costs its rows: none is delivered with what the memory held before.
+func TestPageWithoutItsValues(t *testing.T) {
+	data := numbersFile(t, 50, `{"compression": "none"}`)
+	for _, kind := range []byte{0x15, 0x16} { // the numbers 50 in headers and footer, as i32 and i64 of Thrift
+		data = bytes.ReplaceAll(data, []byte{kind, 100}, []byte{kind, 102})
+	}
+	formattest.WithPool(t, func(pool *memory.Pool) {
+		r, err := Open(formattest.File(t, "a.parquet", data), &record.Config{Pool: pool})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		n, err := formattest.Drain(t, r, 7, func(int, *pyfeed.Tuple) {})
+		if n != 0 || err == nil || !strings.Contains(err.Error(), "expected more values in the page") {
+			t.Errorf("found %d rows, %v", n, err)
+		}
+	})
+}
+
 // No damaged byte makes reading panic, or lose memory.
 func TestDamagedBytes(t *testing.T) {
 	step := 1
