@@ -129,10 +129,13 @@ func (t *table) group(c *record.Config, o *Options, stored []record.SlotAttribut
 			groups = append(groups, group{name: t.leaves[i].label, columns: []int{i}, single: true, dims: storedDims(stored, i)})
 		}
 	case t.byName(c, names):
+		inOrder := slices.Equal(c.Names, names.All) // the columns as they are, of which some may have the same name
 		for i, name := range c.Names {
-			at, err := names.Index(name)
-			if err != nil {
-				return nil, pyfeed.SlotErrorf(pyfeed.Invalid, i, "parquet: %v", err)
+			at := i
+			if !inOrder {
+				if at, err = names.Index(name); err != nil {
+					return nil, pyfeed.SlotErrorf(pyfeed.Invalid, i, "parquet: %v", err)
+				}
 			}
 			groups = append(groups, group{name: name, columns: []int{at}, single: true})
 		}

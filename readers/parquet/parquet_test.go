@@ -78,12 +78,14 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// numbersFile returns a file of n rows: x with the number of the row as float64, id with it as int32.
-func numbersFile(t testing.TB, n int, options string) []byte {
+// numbersFile returns a file of n rows: x with the number of the row as float64, id with it as int32, or with other names.
+func numbersFile(t testing.TB, n int, options string, names ...string) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "a.parquet")
 	c := with(t, options)
-	c.Names = []string{"x", "id"}
+	if c.Names = names; names == nil {
+		c.Names = []string{"x", "id"}
+	}
 	w, err := Create(path, &c)
 	if err != nil {
 		t.Fatal(err)
@@ -196,6 +198,29 @@ func TestDamageCostsARowGroup(t *testing.T) {
 		}
 		if len(ids) != 900 || ids[199] != 199 || ids[200] != 300 || ids[899] != 999 {
 			t.Errorf("found the rows %v", ids)
+		}
+	})
+}
+
+// Columns of one name are read, also when the slots and names of the first file are given for the next one.
+func TestColumnsOfOneName(t *testing.T) {
+	data := bytes.ReplaceAll(numbersFile(t, 3, "{}", "column_a", "column_b"), []byte("column_b"), []byte("column_a"))
+	formattest.WithPool(t, func(pool *memory.Pool) {
+		c := record.Config{Pool: pool}
+		for range 2 {
+			r, err := tested.Memory(data, &c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Slots, c.Names, _ = r.(record.Describer).Describe()
+			lines, err := formattest.Lines(t, r, 2)
+			r.Close()
+			if err != io.EOF || !slices.Equal(lines, []string{"0 0", "1 1", "2 2"}) {
+				t.Errorf("found %q, %v", lines, err)
+			}
+		}
+		if !slices.Equal(c.Names, []string{"column_a", "column_a"}) {
+			t.Errorf("found the names %q", c.Names)
 		}
 	})
 }
