@@ -34,6 +34,9 @@ func (l *List) UnmarshalJSON(text []byte) error {
 	if err := json.Unmarshal(text, &items); err != nil {
 		return pyfeed.Errorf(pyfeed.Invalid, "columns: expected a list of names or objects, found %.40s", text)
 	}
+	if items != nil && len(items) == 0 {
+		return pyfeed.Errorf(pyfeed.Invalid, "columns: expected at least 1, found none")
+	}
 	*l = make(List, len(items))
 	for i, item := range items {
 		c := &(*l)[i]

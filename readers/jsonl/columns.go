@@ -166,9 +166,6 @@ func (t *table) plan(c *record.Config, o *Options, readSample func(root *node) (
 func (t *table) group(c *record.Config, o *Options, readSample func(root *node) (bool, error)) (groups []group, err error) {
 	switch {
 	case o.Columns != nil:
-		if len(o.Columns) == 0 {
-			return nil, pyfeed.Errorf(pyfeed.Invalid, "%s: columns: expected at least 1, found none", tag)
-		}
 		if c.Slots != nil && len(c.Slots) != len(o.Columns) {
 			return nil, pyfeed.Errorf(pyfeed.Invalid, "%s: columns: expected %d, as there are slots, found %d", tag, len(c.Slots), len(o.Columns))
 		}

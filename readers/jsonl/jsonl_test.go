@@ -263,7 +263,6 @@ func TestOptions(t *testing.T) {
 		{`{"a":1}`, `{"columns": [{"columns": ["a", "b"]}]}`, `expected numbers, or bools, in all columns of the slot within the first MiB, found no value in column "b"`},
 		{`{"a":1,"b":"x"}`, `{"columns": [{"columns": ["a", "b"]}]}`, `found "x" in line 1 in column "b"`},
 		{`{"a":1}`, `{"columns": ["/a~2"]}`, `expected a JSON pointer, in which ~0 stands for ~ and ~1 for /, found "/a~2"`},
-		{`{"a":1}`, `{"columns": []}`, `columns: expected at least 1, found none`},
 		{`{"a":1}`, `{"columns": [-1]}`, `expected an index of an array from 0, found -1`},
 	} {
 		r, err := Open(formattest.File(t, "a.jsonl", []byte(c.data)), &record.Config{Pool: formattest.Pool(t), Options: formattest.Options[Options](t, c.options)})
