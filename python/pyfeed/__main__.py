@@ -751,8 +751,8 @@ def parser() -> argparse.ArgumentParser:
         index,
         "Make the indexes of files, which say where their records are.",
         "open_files with the argument index=True, index_dir or shuffle_records makes them when they are needed, and "
-        "uses those that are there. The index of train.recordio is .train.recordio.pfindex. Arrays (npy, npz, idx, "
-        "raw) need none, and files that are compressed as a whole cannot have one.",
+        "uses those that are there. The index of train.recordio is .train.recordio.pfindex. Files of npy, npz, idx, "
+        "raw, parquet, mds and tokens need none, and files that are compressed as a whole cannot have one.",
     )
     reading.add_argument(
         "--threads", type=natural, default=2, metavar="N", help="files that are read at the same time; default: 2"
