@@ -374,7 +374,7 @@ def open_files(
         Whether each file gets an index, which says where its records are. Then ``len(reader)`` is the number of
         records, and ``reader[i]`` reads any of them. An index is a file ``.NAME.pfindex`` beside the file. It is
         made when it is needed, unless the command ``python -m pyfeed index`` has made it. Arrays (npy, npz, idx,
-        raw), MDS and tokens need no such file. Files that are compressed as a whole cannot have an index.
+        raw), Parquet, MDS and tokens need no such file. Files that are compressed as a whole cannot have an index.
     index_dir : str or path, optional
         The directory of the indexes, which must exist. A directory implies ``index=True``.
     on_corrupt : {"raise", "skip"}
@@ -947,8 +947,8 @@ def open_csv(
         - ``dtype``: the dtype of the slot, ``"bytes"`` for text. It is inferred by default.
         - ``dims``: the shape of the slot. By default ``()`` for a single column, and one dimension for a list or
           range.
-        - ``name``: the name of the slot.
-        - ``default``: the value of an empty field, in place of `missing`.
+        - ``name``: the name of the slot, by default that of its column.
+        - ``default``: the value of an empty field of numbers, in place of `missing`.
 
         A mapping has the name of each slot, and what it takes: a name, a number, a list of them, or a dict. By
         default, each column is a slot. With ``shapes``, the slots take the columns that have their ``names``,
@@ -1028,8 +1028,8 @@ def open_arrow(
           such as ``"x0:x9"``, or a list of them. Several columns must be numbers of one dtype. The fields of a
           struct are columns with names such as ``"point.x"``.
         - ``dtype``: the dtype that the column must have, ``"bytes"`` for text. Numbers are not converted.
-        - ``dims``: the shape of the slot. Lists must then have as many elements.
-        - ``name``: the name of the slot.
+        - ``dims``: the shape of the slot. Lists must then have as many elements, and become an array.
+        - ``name``: the name of the slot, by default that of its column.
         - ``default``: the value of nulls, in place of `default`.
 
         A mapping has the name of each slot, and what it takes: a name, a number, a list of them, or a dict. By
@@ -1120,13 +1120,18 @@ def open_mds(
         Folders with an ``index.json``, or the path of an ``index.json``: the shards that it lists, in their
         order. Or files, as for `open_files`: shards with any suffix.
     columns : sequence or mapping, optional
-        The slots, in their order, as for `open_csv`: the names or numbers of columns, or dicts (`Column`). Each
-        slot takes one column. Their properties have these meanings:
+        The slots, in their order. Other columns are not read. An item is the name or number of a column, or a
+        dict (`Column`) with these properties:
 
-        - ``dtype``: ``"bytes"`` for the data of the column as it is, whatever its encoding.
+        - ``columns``: the column that the slot takes. A name, or a number from 0 (-1 is the last column).
+        - ``dtype``: the dtype that the column must have, or ``"bytes"`` for the data of the column as it is,
+          whatever its encoding. Numbers are not converted.
         - ``dims``: the shape of an array whose encoding does not have it.
+        - ``name``: the name of the slot, by default that of its column.
 
-        By default, each column is a slot.
+        A mapping has the name of each slot, and what it takes: a name, a number, or a dict. By default, each
+        column is a slot. With ``shapes``, the slots take the columns that have their ``names``, or the columns
+        in order.
     **reading
         The other keyword arguments of `open_files`.
 
@@ -1367,12 +1372,23 @@ def open_parquet(
     filenames : str, path or iterable of them
         As for `open_files`, with any suffix.
     columns : sequence or mapping, optional
-        The slots, in their order, as for `open_csv`. Only these columns are read. The columns in a struct have
-        names such as ``"a.b"``, those of a map are ``"m.key"`` and ``"m.value"``. A list whose rows all have the
-        same length becomes an array of that shape if ``dims`` gives the shape.
+        The slots, in their order. Other columns are not read. An item is the name or number of a column, or a
+        dict (`Column`) with these properties:
+
+        - ``columns``: the columns that the slot takes. A name, a number from 0 (-1 is the last column), a range
+          such as ``"x0:x9"``, or a list of them. Several columns must be numbers. The fields of a struct are
+          columns with names such as ``"point.x"``, those of a map are ``"m.key"`` and ``"m.value"``.
+        - ``dtype``: the dtype of the slot, ``"bytes"`` for text. Numbers are converted if it can hold them.
+        - ``dims``: the shape of the slot. Lists must then have as many elements, and become an array.
+        - ``name``: the name of the slot, by default that of its column.
+        - ``default``: the value of nulls, in place of `default`.
+
+        A mapping has the name of each slot, and what it takes: a name, a number, a list of them, or a dict. By
+        default, each column is a slot. With ``shapes``, the slots take the columns that have their ``names``,
+        or the columns in order.
     default : float or str, optional
-        The value of nulls: a number, ``"nan"``, or the text in a column of byte strings. A null list is empty
-        then. By default, a null is an error. A column may have a ``default`` of its own.
+        The value of nulls, such as 0 or ``"nan"``; the text of nulls in columns of text. A null list is empty.
+        By default, a null is an error, also with ``on_corrupt="skip"``.
     where : sequence of (column, operator, value), optional
         Conditions, with the operators ``==``, ``!=``, ``<``, ``<=``, ``>``, ``>=`` and ``in``, whose value is a
         sequence. A row group is left out if its statistics show that no row meets all conditions. The rows of

@@ -169,13 +169,13 @@ class Column(TypedDict, total=False):
     name : str
         The name of the slot.
     columns : str, int or sequence of them
-        The columns that the slot takes, by name or number.
+        The columns that the slot takes, by name or number, or the path of a value in JSON Lines.
     dtype : dtype
-        The dtype of the slot.
+        The dtype of the slot, ``"bytes"`` for text, ``"json"`` for the JSON text of a value in JSON Lines.
     dims : sequence of int
         The shape of the slot.
     default : float or str
-        The value where a record has none.
+        The value where a record has none. MDS has no such records, and CSV only in columns of numbers.
     """
 
     name: str
