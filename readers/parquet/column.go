@@ -329,6 +329,9 @@ func (t *table) addRagged(i int, g *group, l *leaf, dtype pyfeed.DType, dims pyf
 		levels++
 	}
 	if l.maxRep == 0 && !text {
+		if isBytes {
+			return fmt.Errorf("dtype: expected bytes, as %v has, found %v: byte strings are not converted", l, dtype)
+		}
 		return fmt.Errorf("expected byte strings, found %s in %v", l.describe(), l)
 	}
 	size := max(1, elements(valueDims)) * dtype.Size()

@@ -181,6 +181,7 @@ func TestRefusedOptions(t *testing.T) {
 		`{"columns": [["m.key", "m.value"]]}`:                   "expected one column of lists or byte strings, found 2",
 		`{"columns": [{"columns": "v", "dims": [0]}]}`:          "expected at least 1 element",
 		`{"columns": [{"columns": ["u8"], "dims": [2]}]}`:       "expected 1 elements",
+		`{"columns": [{"columns": "st.y.z", "dtype": "int8"}]}`: `dtype: expected bytes, as column "st.y.z" has, found int8: byte strings are not converted`,
 		`{"where": [["v", ">", 1]]}`:                            "expected a column of numbers",
 		`{"where": [["u8", ">", "x"]]}`:                         "expected values like those",
 		`{"compression": "zstd"}`:                               "are for writing",

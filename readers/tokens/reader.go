@@ -24,8 +24,8 @@ func Open(path string, c *record.Config) (record.Records, error) {
 		return openPair(path, o, c)
 	case layout == "auto" && strings.HasSuffix(path, ".bin"):
 		if index, _ := megatronPaths(path); beginsMegatron(index) {
-			return nil, pyfeed.Errorf(pyfeed.Invalid, "%s: expected tokens without an index, found those of Megatron-LM, with the index %s: "+
-				"give the name of the index, or layout \"headerless\"", path, index)
+			return nil, pyfeed.Errorf(pyfeed.Invalid, "expected tokens without an index, found those of Megatron-LM, with the index %s: "+
+				"give the name of the index, or layout \"headerless\"", index)
 		}
 	}
 	return record.OpenRecords(path, o.Compression, c, begin)
