@@ -171,8 +171,10 @@ def push_all(push: Callable[[Any], None], iterable: Any) -> bool:
             close()
 
 
-def run_passes(queue: PyArrayFeedQueue, function: Callable[..., Iterable[Sequence[Any]]]) -> None:
-    """Call the function of `from_generator` once for each pass, until the queue is shut down.
+def run_passes(
+    queue: PyArrayFeedQueue, function: Callable[..., Iterable[Sequence[Any]]], *, copy: bool = True
+) -> None:
+    """Call the function of `from_generator` once for each pass, until the queue is shut down. `copy` is that of `push`.
 
     A function with a parameter ``start`` without a default begins at that tuple. From any other function, the reader
     drops the tuples before.
@@ -192,13 +194,13 @@ def run_passes(queue: PyArrayFeedQueue, function: Callable[..., Iterable[Sequenc
             except QueueClosed:  # the pass is over already
                 continue
         try:
-            push_all(partial(queue.push, pass_id=pass_id), call_producer(function, **options))
+            push_all(partial(queue.push, pass_id=pass_id, copy=copy), call_producer(function, **options))
             queue.close(pass_id)
         except BaseException as e:
-            _fail(queue, e, pass_id)
+            fail_pass(queue, e, pass_id)
 
 
-def _fail(queue: PyArrayFeedQueue, error: BaseException, pass_id: int) -> None:
+def fail_pass(queue: PyArrayFeedQueue, error: BaseException, pass_id: int) -> None:
     """Fail the pass. If the reader has begun another pass, report the error to `threading.excepthook` instead."""
     try:
         queue.fail(error, pass_id)

@@ -65,7 +65,7 @@ def find_rank() -> tuple[int, int]:
     """Return the rank of this process, and the number of processes of its job.
 
     They are those of `torch.distributed` or `jax.distributed`, if the process has initialized one of them; else those
-    in the environment; else 0 and 1. No module is imported.
+    of Ray Train, in one of its workers; else those in the environment; else 0 and 1. No module is imported.
     """
     if _is_initialized("torch.distributed"):
         torch = sys.modules["torch.distributed"]
@@ -76,10 +76,22 @@ def find_rank() -> tuple[int, int]:
     if _is_initialized("jax.distributed"):
         jax = sys.modules["jax"]
         return jax.process_index(), jax.process_count()
+    context = ray_train_context()
+    if context is not None:
+        return context.get_world_rank(), context.get_world_size()
     for rank_name, world_name, rank_suffices in _LAUNCHERS:
         if world_name in os.environ or (rank_suffices and rank_name in os.environ):
             return _from_environment(rank_name, world_name)
     return 0, 1
+
+
+def ray_train_context() -> Any:
+    """Return the context of this worker of Ray Train, or None in another process. No module is imported."""
+    get_context = getattr(sys.modules.get("ray.train"), "get_context", None)
+    try:
+        return None if get_context is None else get_context()
+    except RuntimeError:  # outside of a training function
+        return None
 
 
 def _from_environment(rank_name: str, world_name: str) -> tuple[int, int]:

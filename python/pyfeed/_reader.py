@@ -1119,12 +1119,12 @@ def py_array_reader(
     >>> image.shape
     (32, 784)
     """
-    return _feed(
+    return feed(
         capacity, shapes, place, dtypes, bytes_limit, lod_levels, names, as_dict, name, scope, restartable=False
     )
 
 
-def _feed(
+def feed(
     capacity: int,
     shapes: Shapes,
     place: Place | None,
@@ -1137,7 +1137,9 @@ def _feed(
     scope: Scope | None,
     *,
     restartable: bool,
+    no_order: str = "",
 ) -> tuple[Reader, PyArrayFeedQueue]:
+    """Make a queue and its reader. `no_order` says why the reader's states are refused, if they are."""
     scope = global_scope() if scope is None else scope
     feeder = unique_name._generate_process_wide("py_array_feed_queue") if name is None else name
     queue = PyArrayFeedQueueHolder(scope, feeder).init_once(
@@ -1153,7 +1155,7 @@ def _feed(
     )
     weakref.finalize(queue, _erase, scope, feeder).atexit = False
     out = f"{feeder}_reader"
-    scope.create_py_array_reader(out, feeder)
+    scope._create("create_py_array_reader", out, feeder_name=feeder, no_order=no_order)
     return Reader._wrap_owned(scope, out, queue, direct=True, structure=queue._structure), queue
 
 
@@ -1224,7 +1226,7 @@ def from_generator(
     start = {"start": 0} if requires(function, "start") else {}
     check_call(function, "a function without arguments, or with the argument start", **start)
     name = unique_name._generate_process_wide("py_array_feed_queue") if name is None else name
-    reader, queue = _feed(
+    reader, queue = feed(
         capacity, shapes, place, dtypes, bytes_limit, lod_levels, names, as_dict, name, scope, restartable=True
     )
     # The thread must hold neither the reader nor the queue's own object. The latter keeps the exception of a pass,

@@ -9,6 +9,7 @@ import (
 
 type pyArrayAttributes struct {
 	FeederName string `json:"feeder_name" required:"true" doc:"the variable of the queue"`
+	NoOrder    string `json:"no_order" doc:"why the tuples cannot be pushed in the same order again: states are refused with this reason"`
 }
 
 var pyArray = definition[pyArrayAttributes]{
@@ -32,6 +33,9 @@ var pyArray = definition[pyArrayAttributes]{
 		q, err := v.Feeder()
 		if err != nil {
 			return nil, err
+		}
+		if a.NoOrder != "" {
+			return sources.NewUnorderedPyArrayReader(q, a.NoOrder), nil
 		}
 		return sources.NewPyArrayReader(q), nil
 	},

@@ -22,6 +22,16 @@ type pyArrayReader struct {
 	resuming bool  // a position was restored, and no tuple was popped since
 	repeated int64 // tuples before a restored position, which are still to be dropped
 	deferred bool  // ReInit leaves it to Restore to begin a pass
+
+	noOrder string // why the tuples cannot be pushed in the same order again; "": they can
+}
+
+// NewUnorderedPyArrayReader makes a reader of a queue whose producer cannot push the same tuples in the same order again.
+// The reader refuses to save its position, with the reason. It takes over a reference to the queue.
+func NewUnorderedPyArrayReader(q *pyfeed.Consumer, reason string) readers.Reader {
+	r := NewPyArrayReader(q).(*pyArrayReader)
+	r.noOrder = reason
+	return r
 }
 
 // NewPyArrayReader makes a reader of a queue. It takes over a reference to the queue.
@@ -134,7 +144,12 @@ func (r *pyArrayReader) CheckState([]byte, bool) error {
 }
 
 // Save implements readers.Resumable: the number of tuples is all that is known.
-func (r *pyArrayReader) Save(readers.Position, *readers.Saver) error { return nil }
+func (r *pyArrayReader) Save(readers.Position, *readers.Saver) error {
+	if r.noOrder != "" {
+		return pyfeed.Errorf(pyfeed.State, "py_array_reader: expected an order that can be repeated, for a position that can be saved: %s", r.noOrder)
+	}
+	return nil
+}
 
 // Restore implements readers.Resumable. The tuples before the position are dropped when they are pushed again, unless
 // the producer leaves them out: see PyArrayFeedQueue.Start.

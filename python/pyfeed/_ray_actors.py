@@ -1,0 +1,320 @@
+"""The actors of `pyfeed.ray.FeedService`: workers, which make batches, and the coordinator, which assigns streams.
+
+No actor has state that must survive. A request for a batch says where it lies: the stream, the pass, the number, and the
+state of a reader before it. So any worker can answer any request, and answers it with the same batches. The coordinator
+finds the workers by their names.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import ray
+
+from ._failures import format_exception
+from ._lod import LoDTensor
+from ._reader import Reader
+from .errors import EndOfData, InvalidArgument
+
+MakeReader = Callable[[int, int], Reader]
+
+# An array, or for a slot with LoD its data and the offsets of each level.
+Sent = Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Position:
+    """A position in a stream.
+
+    Attributes
+    ----------
+    pass_id : int
+        The number of the pass.
+    number : int
+        The number of the next batch in the pass.
+    state : str or None
+        The state of the stream's reader there. None: the beginning of the pass.
+    """
+
+    pass_id: int
+    number: int = 0
+    state: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Header:
+    """What a worker says about a message.
+
+    Attributes
+    ----------
+    count : int
+        The number of batches in the message.
+    following : Position
+        Where the next message begins.
+    ended : bool
+        Whether the pass of the stream ends after this message.
+    failure : tuple of str or None
+        Type, text and traceback of an exception that the reader raised after these batches.
+    """
+
+    count: int
+    following: Position
+    ended: bool
+    failure: tuple[str, str, str] | None = None
+
+
+class _Stream:
+    """A reader of one stream in a worker, and the parts of its last messages that other trainers will ask for."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.reader: Reader | None = None
+        self.first: str | None = None  # the state of a new reader
+        self.at: Position | None = None  # of the reader; None: unknown, after a failure
+        self.messages: OrderedDict[tuple[int, int], tuple[Header, list[list[list[Sent]]]]] = OrderedDict()
+
+
+class Worker:
+    """Makes batches of streams. It is an actor: several threads call it.
+
+    Parameters
+    ----------
+    make_reader : callable
+        Called with the number of a stream and the number of streams. It returns a reader of batches.
+    num_streams : int
+    """
+
+    KEPT = 4  # messages of a stream for other trainers, which may be behind or ahead of one another
+
+    def __init__(self, make_reader: MakeReader, num_streams: int) -> None:
+        self._make_reader = make_reader
+        self._num_streams = num_streams
+        self._streams = [_Stream() for _ in range(num_streams)]
+
+    def ping(self) -> None:
+        """Return, to show that the worker is alive."""
+
+    def describe(self) -> tuple[list[tuple[Any, ...]], tuple[str, ...]]:
+        """Return the slots of the batches, and their names."""
+        stream = self._streams[0]
+        with stream.lock:
+            reader = self._reader_of(0)
+            slots = [(slot.shape, slot.dtype, slot.lod_levels) for slot in reader.slots]
+            return slots, reader.names
+
+    @ray.method(num_returns=2)
+    def fetch(
+        self, number: int, at: Position, rank: int, world: int, least_bytes: int
+    ) -> tuple[Header, list[list[Sent]]]:
+        """Return the next batches of a stream, or of each the part for a trainer.
+
+        Parameters
+        ----------
+        number : int
+            The number of the stream.
+        at : Position
+            Where to begin.
+        rank, world : int
+            The number of the trainer, and the number of trainers.
+        least_bytes : int
+            The message ends with the batch that reaches this size.
+        """
+        stream = self._streams[number]
+        with stream.lock:
+            key = (at.pass_id, at.number)
+            message = stream.messages.get(key)
+            if message is None or len(message[1]) != world:
+                header, batches = self._read(number, at, least_bytes)
+                message = header, [[part(batch, i, world) for batch in batches] for i in range(world)]
+                if world > 1:
+                    stream.messages[key] = message
+                    while len(stream.messages) > self.KEPT:
+                        stream.messages.popitem(last=False)
+        return message[0], message[1][rank]
+
+    def _reader_of(self, number: int) -> Reader:
+        stream = self._streams[number]
+        if stream.reader is None:
+            reader = self._make_reader(number, self._num_streams)
+            if not isinstance(reader, Reader):
+                raise InvalidArgument(f"make_reader: expected it to return a Reader, found {type(reader).__name__}")
+            stream.reader, stream.first, stream.at = reader, reader._get_state(), Position(0)
+        return stream.reader
+
+    def _read(self, number: int, at: Position, least_bytes: int) -> tuple[Header, list[list[Sent]]]:
+        stream = self._streams[number]
+        batches: list[list[Sent]] = []
+        size = 0
+        following, ended = at, False
+        try:
+            reader = self._reader_of(number)
+            if stream.at is None or (stream.at.pass_id, stream.at.number) != (at.pass_id, at.number):
+                _go_to(reader, stream.first, at)
+            stream.at = None
+            while not batches or size < least_bytes:
+                try:
+                    batch = [_to_send(value) for value in _slots(reader.read())]
+                except EndOfData:
+                    ended = True
+                    break
+                batches.append(batch)
+                size += sum(_size(value) for value in batch)
+            if ended:
+                reader.reset()
+                following = Position(at.pass_id + 1)
+            else:
+                following = Position(at.pass_id, at.number + len(batches), reader._get_state())
+            stream.at = following
+        except Exception as error:
+            return Header(len(batches), following, ended, format_exception(error)), batches
+        return Header(len(batches), following, ended), batches
+
+
+def _go_to(reader: Reader, first: str | None, at: Position) -> None:
+    if at.state is not None:
+        reader.load_state_dict(at.state)
+        return
+    assert first is not None
+    reader.load_state_dict(first)
+    for _ in range(at.pass_id):
+        reader.reset()
+
+
+def _slots(batch: Any) -> Sequence[Any]:
+    return tuple(batch.values()) if isinstance(batch, dict) else batch
+
+
+def _to_send(value: Any) -> Sent:
+    return (value.data, *value.lod) if isinstance(value, LoDTensor) else value
+
+
+def received(value: Sent) -> Any:
+    """Return the value of a slot from the form in which it was sent."""
+    return LoDTensor._wrap(value[0], value[1:]) if isinstance(value, tuple) else value
+
+
+def _size(value: Sent) -> int:
+    return sum(x.nbytes for x in value) if isinstance(value, tuple) else value.nbytes
+
+
+def part(batch: list[Sent], rank: int, world: int) -> list[Sent]:
+    """Return a trainer's part of a batch: as many rows as every other trainer gets."""
+    if world == 1:
+        return batch
+    parts = []
+    for value in batch:
+        tensor = received(value)
+        rows = len(tensor.lod[0]) - 1 if isinstance(tensor, LoDTensor) and tensor.lod else len(tensor)
+        n = rows // world
+        first, end = rank * n, rank * n + n
+        if isinstance(tensor, LoDTensor):
+            parts.append(_to_send(tensor._part(first, end)))
+        else:
+            parts.append(np.asarray(tensor)[first:end])
+    return parts
+
+
+class Coordinator:
+    """Assigns each stream to a worker. It is an actor with one thread.
+
+    Parameters
+    ----------
+    namespace : str
+        The namespace in which the workers have names.
+    num_streams : int
+    """
+
+    def __init__(self, namespace: str, num_streams: int) -> None:
+        self._namespace = namespace
+        self._num_streams = num_streams
+        self._layout: dict[int, str] = {}
+        self._retired: set[str] = set()
+        self._suspects: dict[str, Any] = {}  # workers that did not answer, and the reference of a call of ping
+        self._progress: dict[int, dict[str, Any]] = {}
+        self._begin = time.time()
+
+    def layout(self, failed: Sequence[str] = ()) -> dict[int, str]:
+        """Return the name of the worker of each stream. Streams are missing if no worker is alive.
+
+        Parameters
+        ----------
+        failed : sequence of str
+            Workers that did not answer the caller. They get no streams until they answer again.
+        """
+        for name in failed:
+            if name not in self._suspects:
+                self._suspects[name] = None
+        workers = [name for name in self._names() if name not in self._retired and self._answers(name)]
+        self._assign(workers)
+        return dict(self._layout)
+
+    def retire(self, name: str) -> None:
+        """Assign no more streams to a worker."""
+        self._retired.add(name)
+
+    def report(self, rank: int, progress: dict[str, Any]) -> None:
+        """Note the progress of a trainer."""
+        self._progress[rank] = {**progress, "time": time.time()}
+
+    def stats(self) -> dict[str, Any]:
+        """Return what `FeedService.stats` returns."""
+        return {
+            "workers": sorted(set(self._names()) - self._retired),
+            "suspects": sorted(self._suspects),
+            "streams": dict(self.layout()),
+            "trainers": dict(self._progress),
+            "seconds": time.time() - self._begin,
+        }
+
+    def _names(self) -> list[str]:
+        everything = ray.util.list_named_actors(all_namespaces=True)
+        return sorted(
+            one["name"] for one in everything if one["namespace"] == self._namespace and one["name"].startswith("worker")
+        )
+
+    def _answers(self, name: str) -> bool:
+        """Report whether a worker is alive, as far as is known. A suspect is asked, and answers a later call."""
+        if name not in self._suspects:
+            return True
+        call = self._suspects[name]
+        if call is not None:
+            done, _ = ray.wait([call], timeout=0)
+            if not done:
+                return False
+            try:
+                ray.get(call)
+            except ray.exceptions.RayError:
+                call = None
+            else:
+                del self._suspects[name]
+                return True
+        try:
+            self._suspects[name] = ray.get_actor(name, namespace=self._namespace).ping.remote()
+        except (ValueError, ray.exceptions.RayError):
+            self._suspects[name] = None
+        return False
+
+    def _assign(self, workers: Sequence[str]) -> None:
+        """Give each stream a worker, each worker about as many streams as another, and move as few as possible."""
+        self._layout = {stream: name for stream, name in self._layout.items() if name in workers}
+        if not workers:
+            return
+        loads = {name: [s for s, w in self._layout.items() if w == name] for name in workers}
+        for stream in range(self._num_streams):
+            if stream not in self._layout:
+                least = min(workers, key=lambda name: len(loads[name]))
+                loads[least].append(stream)
+                self._layout[stream] = least
+        while True:
+            least, most = (f(workers, key=lambda name: len(loads[name])) for f in (min, max))
+            if len(loads[most]) - len(loads[least]) < 2:
+                return
+            stream = loads[most].pop()
+            loads[least].append(stream)
+            self._layout[stream] = least

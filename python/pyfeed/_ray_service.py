@@ -1,0 +1,341 @@
+"""Preprocessing in actors of Ray: the service, and the reader of a trainer."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import ray
+
+from . import _arguments, _ranks, _structure
+from ._arguments import function, integer, mapping, optional, validate
+from ._attributes import decode, encode
+from ._place import Place, check_place
+from ._ray_actors import Coordinator, MakeReader, Position, Worker
+from ._ray_feed import Feeder, FeedPosition, StreamPosition, Streams
+from ._reader import Reader, feed
+from .errors import InvalidArgument, StateError
+
+_MESSAGE_BYTES = 8 << 20  # below this size, Ray's object store is slower: docs/performance.md
+_CAPACITY = 2  # batches in the queue of a trainer; more wait in Ray's object store
+_STATE_VERSION = 1
+
+
+class FeedService:
+    """Makes batches in actors of Ray, for any number of trainers, exactly once and in one order.
+
+    The data are divided into streams. A worker, which is an actor, makes the batches of several streams; trainers take
+    one batch of each stream in turn. Workers may be added, removed and killed at any time: another worker goes on
+    behind the last batch that was delivered.
+
+    Parameters
+    ----------
+    make_reader : callable
+        Called in a worker with the number of a stream and the number of streams, such as
+        ``lambda rank, world: pyfeed.open_files("*.npy", rank=rank, world=world).shuffle(1000, seed=1).map(f).batch(256)``.
+        It returns a reader of batches, whose state can be saved, and which is the same for every call. Ray sends
+        it to the workers by cloudpickle.
+    num_streams : int
+        The number of streams, at least 1: a part of what determines the order. More workers than streams are idle.
+    num_workers : int
+        The number of workers at first.
+    worker_options : mapping, optional
+        Options of the actors, as for ``ray.remote``, such as ``{"num_cpus": 4, "resources": {"cpu_node": 1}}``.
+    message_bytes : int
+        A worker sends as many batches at a time as have this many bytes together. A trainer holds at most two
+        messages of each stream.
+
+    Raises
+    ------
+    StateError
+        Ray is not initialized in this process.
+
+    Notes
+    -----
+    - The process that makes a service owns its actors: they end with it. `shutdown` ends them before. A service can
+      be pickled, and sent to trainers.
+    - No actor has state that must survive. The position in the data belongs to the trainers, in
+      `FeedReader.state_dict`.
+    - A worker that ends is started again by Ray. If a node is lost, a trainer waits until Ray has noticed that, and
+      another worker has made the batches again since the last message.
+
+    Examples
+    --------
+    >>> service = FeedService(make_reader, num_streams=8, num_workers=4)  # doctest: +SKIP
+    >>> for images, labels in service.reader():  # doctest: +SKIP
+    ...     train(images, labels)
+    """
+
+    @validate(
+        make_reader=function,
+        num_streams=integer(1),
+        num_workers=integer(1),
+        worker_options=optional(mapping),
+        message_bytes=integer(1, "byte"),
+    )
+    def __init__(
+        self,
+        make_reader: MakeReader,
+        *,
+        num_streams: int = 8,
+        num_workers: int = 2,
+        worker_options: Mapping[str, Any] | None = None,
+        message_bytes: int = _MESSAGE_BYTES,
+    ) -> None:
+        if not ray.is_initialized():
+            raise StateError("FeedService: expected Ray to be initialized, found that it is not: call ray.init")
+        self._namespace = f"pyfeed-{uuid.uuid4().hex[:12]}"
+        self._num_streams = num_streams
+        self._message_bytes = message_bytes
+        self._owner: _Owner | None = _Owner(self._namespace, make_reader, num_streams, dict(worker_options or {}))
+        try:
+            self._owner.add(num_workers)
+        except BaseException:
+            self._owner.end()
+            raise
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_owner": None}
+
+    @validate(
+        rank=_ranks.check_rank, world=optional(integer(1)), place=optional(check_place), as_dict=_arguments.flag
+    )
+    def reader(
+        self, rank: int | str = 0, world: int | None = None, *, place: Place | None = None, as_dict: bool = False
+    ) -> FeedReader:
+        """Make the reader of a trainer, which delivers its part of each batch.
+
+        Parameters
+        ----------
+        rank : int or "auto"
+            The number of the trainer, from 0 to ``world - 1``, as for `open_files`.
+        world : int, optional
+            The number of trainers, by default 1. Each gets an equal part of the rows of each batch; what is left
+            over is dropped. A later run may have another number: the batches of all trainers together stay the same.
+        place : Place, optional
+            Where the batches are wanted, as for `Reader.double_buffer`. By default the CPU: the arrays are
+            read-only views of Ray's object store.
+        as_dict : bool
+            Whether tuples are delivered as dicts.
+
+        Returns
+        -------
+        FeedReader
+        """
+        rank, world = _ranks.resolve(rank, 1 if world is None and rank != "auto" else world)
+        if rank >= world:
+            raise InvalidArgument(f"rank: expected less than world {world}, found {rank}")
+        return FeedReader(self, rank, world, place, as_dict)
+
+    @validate(count=integer(1))
+    def add_workers(self, count: int = 1) -> list[str]:
+        """Start more workers, and return their names. They take streams over within a second or so."""
+        return self._owned().add(count)
+
+    @validate(name=_arguments.text)
+    def remove_worker(self, name: str) -> None:
+        """End a worker. Other workers take its streams over. The batches that it was making are made again."""
+        self._owned().remove(name)
+
+    def stats(self) -> dict[str, Any]:
+        """Return the workers, the worker of each stream, and the progress of each trainer.
+
+        Returns
+        -------
+        dict
+            ``workers``, ``suspects`` (workers that did not answer a trainer), ``streams`` (the worker of each),
+            ``trainers`` (by rank: ``pass``, ``batches``, ``bytes``, ``retries``, ``waited_seconds``, ``time``), and
+            ``seconds`` since the coordinator was started. The same numbers are metrics of Ray,
+            ``pyfeed_feed_batches``, ``pyfeed_feed_bytes``, ``pyfeed_feed_retries`` and ``pyfeed_feed_waited_seconds``.
+        """
+        stats: dict[str, Any] = ray.get(ray.get_actor("coordinator", namespace=self._namespace).stats.remote())
+        return stats
+
+    def shutdown(self) -> None:
+        """End all actors. Readers raise a `StateError` afterwards. It may be called again."""
+        self._owned().end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.shutdown()
+
+    def _owned(self) -> _Owner:
+        if self._owner is None:
+            raise StateError("FeedService: expected the process that made the service, found another process")
+        return self._owner
+
+
+class _Owner:
+    """The actors of a service, in the process that made it. They end when it is gone."""
+
+    def __init__(self, namespace: str, make_reader: MakeReader, num_streams: int, options: dict[str, Any]) -> None:
+        self._namespace, self._num_streams, self._options = namespace, num_streams, options
+        self._make_reader = ray.put(make_reader)
+        self._workers: dict[str, Any] = {}
+        self._count = 0
+        self._coordinator = (
+            ray.remote(Coordinator)
+            .options(name="coordinator", namespace=namespace, num_cpus=0, max_restarts=-1, max_task_retries=-1)
+            .remote(namespace, num_streams)
+        )
+
+    def add(self, count: int) -> list[str]:
+        names = []
+        for _ in range(count):
+            name = f"worker-{self._count}"
+            self._count += 1
+            options = {"num_cpus": 1, **self._options}
+            # A thread for each stream, and one for ping and describe.
+            options |= {"name": name, "namespace": self._namespace, "max_restarts": -1, "max_task_retries": 0}
+            options |= {"max_concurrency": self._num_streams + 2}
+            self._workers[name] = ray.remote(Worker).options(**options).remote(self._make_reader, self._num_streams)
+            names.append(name)
+        return names
+
+    def remove(self, name: str) -> None:
+        worker = self._workers.pop(name, None)
+        if worker is None:
+            known = ", ".join(self._workers) or "none"
+            raise InvalidArgument(f"name: expected the name of a worker, found {name!r}; there are {known}")
+        ray.get(self._coordinator.retire.remote(name))
+        ray.kill(worker)
+
+    def end(self) -> None:
+        for actor in [*self._workers.values(), self._coordinator]:
+            ray.kill(actor)
+        self._workers.clear()
+
+
+class FeedReader:
+    """The batches of a `FeedService` for one trainer.
+
+    It is iterated like a `Reader`: each ``for`` loop goes through one pass (epoch). The first loop goes on where the
+    reader is; a later one begins the next pass.
+
+    Notes
+    -----
+    - The order follows from the service's `make_reader` and `num_streams` alone: one batch of each stream in turn.
+    - `state_dict` is the position behind the last batch that was delivered, in about 1 KB for each stream.
+    - A read raises a `ProducerError`, with the traceback of the worker, if `make_reader`, the reader or a function of
+      `map` raised an exception.
+    - One thread at a time may use it.
+    """
+
+    def __init__(self, service: FeedService, rank: int, world: int, place: Place | None, as_dict: bool) -> None:
+        self._num_streams = service._num_streams
+        streams = Streams(service._namespace, service._num_streams, service._message_bytes, rank, world)
+        slots, names = streams.describe()
+        source, queue = feed(
+            _CAPACITY,
+            [shape for shape, _, _ in slots],
+            None,
+            [dtype for _, dtype, _ in slots],
+            0,
+            [levels for _, _, levels in slots],
+            names or None,
+            as_dict,
+            None,
+            None,
+            restartable=True,
+        )
+        self._reader: Reader = source if place is None else source.double_buffer(place)
+        self._feeder = Feeder(queue.producer(), streams, service._num_streams, source.name)
+        self._streams = streams
+
+    @property
+    def reader(self) -> Reader:
+        """The reader of the queue that batches arrive in, to read single batches from. Its state is not enough."""
+        return self._reader
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from self._reader
+
+    def __next__(self) -> Any:
+        return next(self._reader)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def reset(self) -> None:
+        """Begin the next pass."""
+        self._reader.reset()
+
+    def stats(self) -> dict[str, Any]:
+        """Return the progress of this trainer, as in `FeedService.stats`."""
+        return dict(self._streams.progress)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position behind the last delivered batch.
+
+        Returns
+        -------
+        dict
+            Strings, numbers, lists and dicts. All trainers have the same state after the same number of batches.
+        """
+        state = self._reader.state_dict()
+        position = self._feeder.position(state["pass"], _delivered(state))
+        return {
+            "v": _STATE_VERSION,
+            "reader": state,
+            "turn": position.turn,
+            "streams": [
+                {"pass": s.at.pass_id, "number": s.at.number, "skip": s.skip}
+                | ({} if s.at.state is None else {"state": decode(s.at.state)})
+                for s in position.streams
+            ],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on at a saved position, also with another number of trainers.
+
+        Raises
+        ------
+        InvalidArgument
+            `state` is no state, or one of a later release.
+        StateError
+            The state is one of a service with another number of streams.
+        """
+        position = _position_of(state, self._num_streams)
+        self._feeder.load(position, lambda: self._reader.load_state_dict(state["reader"]))
+
+    def close(self) -> None:
+        """End the reader. Batches that were delivered stay valid."""
+        self._reader.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+
+def _delivered(state: Mapping[str, Any]) -> int:
+    """Return the number of batches of the pass that the state of a reader counts."""
+    return int(state.get("n", 0))
+
+
+def _position_of(state: Any, num_streams: int) -> FeedPosition:
+    try:
+        version, streams, turn = state["v"], state["streams"], int(state["turn"])
+        position = FeedPosition(
+            int(state["reader"]["pass"]),
+            [
+                StreamPosition(
+                    Position(int(s["pass"]), int(s["number"]), encode(s["state"]) if "state" in s else None),
+                    int(s["skip"]),
+                )
+                for s in streams
+            ],
+            turn,
+        )
+    except (TypeError, ValueError, KeyError) as error:
+        raise InvalidArgument(f"state: expected a dict that state_dict() has returned: {error!r}") from error
+    if version != _STATE_VERSION:
+        raise InvalidArgument(f"state: expected version {_STATE_VERSION}, found {version}, of a later release")
+    if len(streams) != num_streams:
+        raise StateError(f"num_streams: expected {len(streams)}, as when the state was saved, found {num_streams}")
+    return position
