@@ -671,7 +671,9 @@ PF_API pf_status pf_shared_queue_report_exit(pf_handle queue, int64_t pid, int32
  * directories (a name with **).
  *
  * op                           attributes (and what they are if left out)
- * create_py_array_reader       feeder_name: the variable of the queue. The tuples that are pushed into a queue
+ * create_py_array_reader       feeder_name: the variable of the queue; no_order (""): why the tuples cannot be
+ *                              pushed in the same order again: states are refused with this reason. The tuples
+ *                              that are pushed into a queue
  * open_files                   filenames: paths, globs or directories; a format's tag and a colon come before a
  *                              name whose suffix does not tell the format; format (""): a tag for all; slots
  *                              (what the files say): see below; num_threads (2); ordered (true): one order

@@ -45,7 +45,7 @@ autodoc_default_options = {
     # Members of base classes in C are documented, those of tuple, Exception and similar classes are not.
     "inherited-members": "BaseException,Generic,NamedTuple,OSError,Protocol,dict,object,tuple",
 }
-autodoc_mock_imports = ["jax", "torch", "torchdata"]  # pyfeed.jax and pyfeed.torch import them
+autodoc_mock_imports = ["jax", "ray", "torch", "torchdata"]  # pyfeed.jax, pyfeed.ray and pyfeed.torch import them
 autodoc_typehints = "none"  # docstrings have them
 autodoc_preserve_defaults = True
 napoleon_google_docstring = False

@@ -171,9 +171,7 @@ def push_all(push: Callable[[Any], None], iterable: Any) -> bool:
             close()
 
 
-def run_passes(
-    queue: PyArrayFeedQueue, function: Callable[..., Iterable[Sequence[Any]]], *, copy: bool = True
-) -> None:
+def run_passes(queue: PyArrayFeedQueue, function: Callable[..., Iterable[Sequence[Any]]], *, copy: bool = True) -> None:
     """Call the function of `from_generator` once for each pass, until the queue is shut down. `copy` is that of `push`.
 
     A function with a parameter ``start`` without a default begins at that tuple. From any other function, the reader

@@ -1,8 +1,8 @@
 """The actors of `pyfeed.ray.FeedService`: workers, which make batches, and the coordinator, which assigns streams.
 
-No actor has state that must survive. A request for a batch says where it lies: the stream, the pass, the number, and the
-state of a reader before it. So any worker can answer any request, and answers it with the same batches. The coordinator
-finds the workers by their names.
+No actor has state that must survive. A request for a batch says where it lies: the stream, the pass, the number, and
+the state of a reader before it. So any worker can answer any request, and answers it with the same batches. The
+coordinator finds the workers by their names.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ import dataclasses
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import ray
+import ray.cloudpickle
 
 from ._failures import format_exception
 from ._lod import LoDTensor
@@ -69,6 +70,19 @@ class Header:
     failure: tuple[str, str, str] | None = None
 
 
+Parts = list[list[list[Sent]]]  # by trainer and batch
+
+
+@dataclasses.dataclass(frozen=True)
+class Description:
+    """The slots of a service's batches, as for `py_array_reader`."""
+
+    shapes: list[tuple[int, ...]]
+    dtypes: list[Any]
+    lod_levels: list[int]
+    names: tuple[str, ...]
+
+
 class _Stream:
     """A reader of one stream in a worker, and the parts of its last messages that other trainers will ask for."""
 
@@ -77,7 +91,7 @@ class _Stream:
         self.reader: Reader | None = None
         self.first: str | None = None  # the state of a new reader
         self.at: Position | None = None  # of the reader; None: unknown, after a failure
-        self.messages: OrderedDict[tuple[int, int], tuple[Header, list[list[list[Sent]]]]] = OrderedDict()
+        self.messages: OrderedDict[tuple[int, int, int], tuple[Header, Parts]] = OrderedDict()
 
 
 class Worker:
@@ -85,30 +99,42 @@ class Worker:
 
     Parameters
     ----------
-    make_reader : callable
-        Called with the number of a stream and the number of streams. It returns a reader of batches.
+    make_reader : bytes
+        A callable, as cloudpickle has written it. It is called with the number of a stream and the number of streams,
+        and returns a reader of batches. It is read when the first batch is requested, so that the trainer gets the
+        exception if that fails.
     num_streams : int
     """
 
     KEPT = 4  # messages of a stream for other trainers, which may be behind or ahead of one another
 
-    def __init__(self, make_reader: MakeReader, num_streams: int) -> None:
+    def __init__(self, make_reader: bytes, num_streams: int) -> None:
         self._make_reader = make_reader
         self._num_streams = num_streams
         self._streams = [_Stream() for _ in range(num_streams)]
 
+    @ray.method(concurrency_group="control")  # type: ignore[untyped-decorator]
     def ping(self) -> None:
         """Return, to show that the worker is alive."""
 
-    def describe(self) -> tuple[list[tuple[Any, ...]], tuple[str, ...]]:
-        """Return the slots of the batches, and their names."""
+    @ray.method(concurrency_group="control")  # type: ignore[untyped-decorator]
+    def describe(self) -> Description | tuple[str, str, str]:
+        """Return the slots of the batches; or type, text and traceback of an exception."""
         stream = self._streams[0]
         with stream.lock:
-            reader = self._reader_of(0)
-            slots = [(slot.shape, slot.dtype, slot.lod_levels) for slot in reader.slots]
-            return slots, reader.names
+            try:
+                reader = self._reader_of(0)
+                slots = reader.slots
+                return Description(
+                    [slot.shape for slot in slots],
+                    [slot.dtype for slot in slots],
+                    [slot.lod_levels for slot in slots],
+                    reader.names,
+                )
+            except Exception as error:
+                return format_exception(error)
 
-    @ray.method(num_returns=2)
+    @ray.method(num_returns=2)  # type: ignore[untyped-decorator]
     def fetch(
         self, number: int, at: Position, rank: int, world: int, least_bytes: int
     ) -> tuple[Header, list[list[Sent]]]:
@@ -127,12 +153,11 @@ class Worker:
         """
         stream = self._streams[number]
         with stream.lock:
-            key = (at.pass_id, at.number)
+            key = (world, at.pass_id, at.number)
             message = stream.messages.get(key)
-            if message is None or len(message[1]) != world:
-                header, batches = self._read(number, at, least_bytes)
-                message = header, [[part(batch, i, world) for batch in batches] for i in range(world)]
-                if world > 1:
+            if message is None:
+                message = header, _ = self._read(number, at, world, least_bytes)
+                if world > 1 and header.failure is None:
                     stream.messages[key] = message
                     while len(stream.messages) > self.KEPT:
                         stream.messages.popitem(last=False)
@@ -141,39 +166,42 @@ class Worker:
     def _reader_of(self, number: int) -> Reader:
         stream = self._streams[number]
         if stream.reader is None:
-            reader = self._make_reader(number, self._num_streams)
+            make_reader: MakeReader = ray.cloudpickle.loads(self._make_reader)
+            reader = make_reader(number, self._num_streams)
             if not isinstance(reader, Reader):
                 raise InvalidArgument(f"make_reader: expected it to return a Reader, found {type(reader).__name__}")
             stream.reader, stream.first, stream.at = reader, reader._get_state(), Position(0)
         return stream.reader
 
-    def _read(self, number: int, at: Position, least_bytes: int) -> tuple[Header, list[list[Sent]]]:
+    def _read(self, number: int, at: Position, world: int, least_bytes: int) -> tuple[Header, Parts]:
         stream = self._streams[number]
-        batches: list[list[Sent]] = []
-        size = 0
+        parts: Parts = [[] for _ in range(world)]
+        count = size = 0
         following, ended = at, False
         try:
             reader = self._reader_of(number)
             if stream.at is None or (stream.at.pass_id, stream.at.number) != (at.pass_id, at.number):
                 _go_to(reader, stream.first, at)
             stream.at = None
-            while not batches or size < least_bytes:
+            while not count or size < least_bytes:
                 try:
                     batch = [_to_send(value) for value in _slots(reader.read())]
                 except EndOfData:
                     ended = True
                     break
-                batches.append(batch)
-                size += sum(_size(value) for value in batch)
+                for part, rows in zip(parts, divide(batch, world, reader.names), strict=True):
+                    part.append(rows)
+                count += 1
+                size += size_of([batch])
             if ended:
                 reader.reset()
                 following = Position(at.pass_id + 1)
             else:
-                following = Position(at.pass_id, at.number + len(batches), reader._get_state())
+                following = Position(at.pass_id, at.number + count, reader._get_state())
             stream.at = following
         except Exception as error:
-            return Header(len(batches), following, ended, format_exception(error)), batches
-        return Header(len(batches), following, ended), batches
+            return Header(count, following, ended, format_exception(error)), parts
+        return Header(count, following, ended), parts
 
 
 def _go_to(reader: Reader, first: str | None, at: Position) -> None:
@@ -199,25 +227,50 @@ def received(value: Sent) -> Any:
     return LoDTensor._wrap(value[0], value[1:]) if isinstance(value, tuple) else value
 
 
-def _size(value: Sent) -> int:
-    return sum(x.nbytes for x in value) if isinstance(value, tuple) else value.nbytes
+def size_of(batches: Iterable[list[Sent]]) -> int:
+    """Return the size of batches in bytes."""
+    values = [value for batch in batches for value in batch]
+    return sum(array.nbytes for value in values for array in (value if isinstance(value, tuple) else (value,)))
 
 
-def part(batch: list[Sent], rank: int, world: int) -> list[Sent]:
-    """Return a trainer's part of a batch: as many rows as every other trainer gets."""
+def divide(batch: list[Sent], world: int, names: Sequence[str]) -> list[list[Sent]]:
+    """Return each trainer's part of a batch: equally many rows for all. Rows that are left over are dropped.
+
+    The parts are empty lists if the batch has fewer rows than there are trainers.
+    """
     if world == 1:
-        return batch
-    parts = []
-    for value in batch:
-        tensor = received(value)
-        rows = len(tensor.lod[0]) - 1 if isinstance(tensor, LoDTensor) and tensor.lod else len(tensor)
-        n = rows // world
-        first, end = rank * n, rank * n + n
-        if isinstance(tensor, LoDTensor):
-            parts.append(_to_send(tensor._part(first, end)))
-        else:
-            parts.append(np.asarray(tensor)[first:end])
-    return parts
+        return [batch]
+    values = [received(value) for value in batch]
+    rows = [_rows(value, slot, names) for slot, value in enumerate(values)]
+    for slot, found in enumerate(rows):
+        if found != rows[0]:
+            raise InvalidArgument(
+                f"{slot_name(slot, names)}: expected {rows[0]} rows, as in {slot_name(0, names)}, found {found}"
+            )
+    each = rows[0] // world
+    if each == 0:
+        return [[] for _ in range(world)]
+    return [[_take(value, i * each, (i + 1) * each) for value in values] for i in range(world)]
+
+
+def slot_name(slot: int, names: Sequence[str]) -> str:
+    """Return how an error calls a slot."""
+    return f"slot {slot} ({names[slot]!r})" if names else f"slot {slot}"
+
+
+def _rows(value: Any, slot: int, names: Sequence[str]) -> int:
+    if isinstance(value, LoDTensor) and value.lod:
+        return len(value.lod[0]) - 1
+    array = np.asarray(value)
+    if array.ndim == 0:
+        raise InvalidArgument(
+            f"{slot_name(slot, names)}: expected rows, to divide among trainers, found a scalar: batch the reader"
+        )
+    return len(array)
+
+
+def _take(value: Any, first: int, end: int) -> Sent:
+    return _to_send(value._part(first, end)) if isinstance(value, LoDTensor) else np.asarray(value)[first:end]
 
 
 class Coordinator:
@@ -230,17 +283,22 @@ class Coordinator:
     num_streams : int
     """
 
+    REMEMBERED = 0.25  # seconds for which the list of workers is used again: each costs a question to Ray's head
+
     def __init__(self, namespace: str, num_streams: int) -> None:
         self._namespace = namespace
         self._num_streams = num_streams
         self._layout: dict[int, str] = {}
+        self._workers: list[str] = []  # among which the streams are divided
         self._retired: set[str] = set()
         self._suspects: dict[str, Any] = {}  # workers that did not answer, and the reference of a call of ping
         self._progress: dict[int, dict[str, Any]] = {}
-        self._begin = time.time()
+        self._began = time.time()
+        self._listed: list[str] = []
+        self._listed_at = -self.REMEMBERED
 
     def layout(self, failed: Sequence[str] = ()) -> dict[int, str]:
-        """Return the name of the worker of each stream. Streams are missing if no worker is alive.
+        """Return the name of the worker of each stream. The dict is empty if no worker is alive.
 
         Parameters
         ----------
@@ -248,10 +306,11 @@ class Coordinator:
             Workers that did not answer the caller. They get no streams until they answer again.
         """
         for name in failed:
-            if name not in self._suspects:
-                self._suspects[name] = None
-        workers = [name for name in self._names() if name not in self._retired and self._answers(name)]
-        self._assign(workers)
+            self._suspects.setdefault(name)
+        workers = [name for name in self._names(fresh=bool(failed)) if self._answers(name)]
+        if workers != self._workers:
+            self._workers = workers
+            self._assign(workers)
         return dict(self._layout)
 
     def retire(self, name: str) -> None:
@@ -264,19 +323,25 @@ class Coordinator:
 
     def stats(self) -> dict[str, Any]:
         """Return what `FeedService.stats` returns."""
+        streams = self.layout()
         return {
-            "workers": sorted(set(self._names()) - self._retired),
+            "workers": list(self._listed),
             "suspects": sorted(self._suspects),
-            "streams": dict(self.layout()),
+            "streams": streams,
             "trainers": dict(self._progress),
-            "seconds": time.time() - self._begin,
+            "seconds": time.time() - self._began,
         }
 
-    def _names(self) -> list[str]:
-        everything = ray.util.list_named_actors(all_namespaces=True)
-        return sorted(
-            one["name"] for one in everything if one["namespace"] == self._namespace and one["name"].startswith("worker")
-        )
+    def _names(self, *, fresh: bool) -> list[str]:
+        """Return the names of the workers that Ray has not given up."""
+        now = time.monotonic()
+        if fresh or not self._listed or now - self._listed_at >= self.REMEMBERED:
+            actors = ray.util.list_named_actors(all_namespaces=True)
+            names = {actor["name"] for actor in actors if actor["namespace"] == self._namespace}
+            self._listed = sorted(name for name in names - self._retired if name.startswith("worker"))
+            self._listed_at = now
+            self._suspects = {name: call for name, call in self._suspects.items() if name in names}
+        return [name for name in self._listed if name not in self._retired]
 
     def _answers(self, name: str) -> bool:
         """Report whether a worker is alive, as far as is known. A suspect is asked, and answers a later call."""

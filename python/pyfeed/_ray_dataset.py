@@ -82,7 +82,8 @@ def from_dataset(
 
     Notes
     -----
-    - This call reads the first batch, to learn the columns; the first pass begins with it.
+    - This call reads the first batch, to learn the columns; the first pass begins with it. With ``streaming_split``,
+      it waits until all trainers have made their readers, because Ray begins a pass for all of them together.
     - Each pass executes the dataset again. Ray Data has no order of its own: with several blocks, batches and
       their rows depend on timing. So `Reader.state_dict` is refused; `FeedService` has an order.
     - A daemon thread iterates over the dataset. A read raises its exceptions.
@@ -121,9 +122,7 @@ def from_dataset(
 class _Passes:
     """Makes the iterable of each pass. The first pass goes on with the batches that were begun already."""
 
-    def __init__(
-        self, dataset: Any, options: dict[str, Any], names: tuple[str, ...], begun: Iterable[Batch]
-    ) -> None:
+    def __init__(self, dataset: Any, options: dict[str, Any], names: tuple[str, ...], begun: Iterable[Batch]) -> None:
         self._dataset, self._options, self._names = dataset, options, names
         self._begun: Iterable[Batch] | None = begun
 

@@ -7,9 +7,13 @@ the same position. The positions behind the last delivered batch are the reader'
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import dataclasses
+import logging
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,12 +23,17 @@ from ray.util.metrics import Counter, Gauge
 
 from . import _exit
 from ._producing import fail_pass
-from ._ray_actors import Header, Position, received
-from .errors import ProducerError, QueueClosed
+from ._ray_actors import Description, Header, Position, Sent, received, size_of
+from .errors import ProducerError, QueueClosed, StateError
 
-_LONGEST_PAUSE = 1.0  # seconds between two questions for the layout, while no worker is alive
-_LOOK = 0.5  # seconds after which a wait looks whether the pass is over
+_LONGEST_PAUSE = 0.5  # seconds between two questions for the layout, while no worker is alive
+_LOOK = 0.2  # seconds after which a wait looks whether the pass is over
+_ANSWER = 5.0  # seconds after which the coordinator is asked again
 _REFRESH = 1.0  # seconds after which the layout is requested again, and the progress reported
+_WARN = 30.0  # seconds without a worker after which a warning is logged
+_DEATHS = 6  # of workers that answer one request, beside two of each worker: then the request is what ends them
+
+_log = logging.getLogger("pyfeed.ray")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +57,19 @@ class FeedPosition:
         """Return the beginning of a pass."""
         return cls(pass_id, [StreamPosition(Position(pass_id))] * num_streams)
 
+    def copy(self) -> FeedPosition:
+        """Return a copy, which does not change with this one."""
+        return FeedPosition(self.pass_id, list(self.streams), self.turn)
+
+
+@dataclasses.dataclass(frozen=True)
+class Delivery:
+    """A batch of a stream, and the position behind it. None: a batch with fewer rows than there are trainers."""
+
+    stream: int
+    behind: StreamPosition
+    batch: list[Any] | None
+
 
 @dataclasses.dataclass
 class _Request:
@@ -55,6 +77,18 @@ class _Request:
     worker: str
     header: Any  # a reference
     batches: Any
+
+
+@dataclasses.dataclass
+class _Message:
+    start: StreamPosition
+    header: Header
+    left: deque[tuple[int, list[Sent]]]  # the batches that are still to be delivered, with their numbers
+    size: int
+
+
+class _Stopped(Exception):
+    """The pass is over for the trainer, or its reader is gone."""
 
 
 class Streams:
@@ -66,37 +100,39 @@ class Streams:
         That of the service's actors.
     num_streams : int
     message_bytes : int
-        The least size of messages behind the first of each stream.
+        The least size of messages, of all trainers together, behind the first of each stream.
     rank, world : int
         The number of the trainer, and the number of trainers.
     """
 
     def __init__(self, namespace: str, num_streams: int, message_bytes: int, rank: int, world: int) -> None:
-        self._namespace, self._num_streams, self._message_bytes = namespace, num_streams, message_bytes
+        self._num_streams, self._message_bytes = num_streams, message_bytes
         self._rank, self._world = rank, world
-        self._layout: dict[int, str] = {}
-        self._refresh: Any = None  # the reference of a call of layout
-        self._refreshed = 0.0
+        self._workers = _Workers(namespace)
         self._requests: dict[int, _Request] = {}
-        self._handles: dict[str, Any] = {}
-        tags = {"service": namespace, "rank": str(rank)}
-        self._batches = Counter("pyfeed_feed_batches", "Batches that a trainer has received.", ("service", "rank"))
-        self._bytes = Counter("pyfeed_feed_bytes", "Bytes of these batches.", ("service", "rank"))
-        self._retries = Counter("pyfeed_feed_retries", "Requests that went to another worker.", ("service", "rank"))
-        self._waited = Gauge("pyfeed_feed_waited_seconds", "Time for which no message was ready.", ("service", "rank"))
-        for metric in (self._batches, self._bytes, self._retries, self._waited):
-            metric.set_default_tags(tags)
-        self.progress = {"pass": 0, "batches": 0, "bytes": 0, "retries": 0, "waited_seconds": 0.0}
+        self._messages: dict[int, _Message] = {}
+        self._metrics = _Metrics(namespace, rank)
+        self.progress: dict[str, float] = {
+            "pass": 0,
+            "batches": 0,
+            "bytes": 0,
+            "bytes_held": 0,
+            "retries": 0,
+            "waited_seconds": 0.0,
+        }
 
-    def batches(
-        self, position: FeedPosition, stopped: Callable[[], bool]
-    ) -> Iterator[tuple[list[Any], int, StreamPosition]]:
-        """Yield the rest of a pass: each batch with the number of its stream, and the position behind it."""
-        self._requests.clear()  # of an earlier pass, whose results are dropped
+    def batches(self, position: FeedPosition, stopped: Callable[[], bool]) -> Iterator[Delivery]:
+        """Yield the rest of a pass."""
+        with contextlib.suppress(_Stopped):
+            yield from self._batches(position, stopped)
+
+    def _batches(self, position: FeedPosition, stopped: Callable[[], bool]) -> Iterator[Delivery]:
+        self._requests.clear()  # of an earlier pass
+        self._messages.clear()
         self.progress["pass"] = position.pass_id
         positions = list(position.streams)
-        messages: dict[int, tuple[StreamPosition, Header, deque[Any]]] = {}
         live = [p.at.pass_id == position.pass_id for p in positions]
+        # The first messages have one batch each, so that the trainer does not wait long.
         for stream in range(self._num_streams):
             if live[stream]:
                 self._request(stream, positions[stream].at, 0, stopped)
@@ -105,156 +141,230 @@ class Streams:
             if not live[stream]:
                 stream = (stream + 1) % self._num_streams
                 continue
-            if stream not in messages:
-                got = self._receive(stream, stopped)
-                if got is None:
-                    return
-                header, batches = got
-                skip = positions[stream].skip
-                messages[stream] = positions[stream], header, deque(enumerate(batches))
-                for _ in range(min(skip, len(batches))):
-                    messages[stream][2].popleft()
+            message = self._messages.get(stream)
+            if message is None:
+                header, batches = self._receive(stream, stopped)
+                start = positions[stream]
+                left = deque(list(enumerate(batches))[start.skip :])
+                message = self._messages[stream] = _Message(start, header, left, size_of(batches))
                 if not header.ended and header.failure is None:
                     self._request(stream, header.following, self._message_bytes, stopped)
-            start, header, left = messages[stream]
-            if not left:
-                del messages[stream]
-                if header.failure is not None:
-                    raise _failure(stream, header.failure)
-                behind = max(start.skip - header.count, 0)  # only if a worker sends smaller messages than an earlier one
-                positions[stream] = StreamPosition(header.following, behind)
-                live[stream] = not header.ended
+                self.progress["bytes_held"] = sum(one.size for one in self._messages.values())
+            start, header = message.start, message.header
+            if message.left:
+                index, batch = message.left.popleft()
+                whole = index + 1 == header.count and header.failure is None
+                behind = StreamPosition(header.following) if whole else StreamPosition(start.at, index + 1)
+                yield Delivery(stream, behind, [received(value) for value in batch] if batch else None)
+                del batch
+                stream = (stream + 1) % self._num_streams
                 continue
-            index, batch = left.popleft()
-            whole = index + 1 == header.count and header.failure is None
-            behind_it = StreamPosition(header.following) if whole else StreamPosition(start.at, index + 1)
-            yield [received(value) for value in batch], stream, behind_it
-            stream = (stream + 1) % self._num_streams
+            del message, self._messages[stream]
+            if header.failure is not None:
+                raise _failure(f"stream {stream} of the service", header.failure)
+            # Something is left to skip if a worker has sent a smaller message than an earlier one did.
+            positions[stream] = StreamPosition(header.following, max(start.skip - header.count, 0))
+            live[stream] = not header.ended
 
-    def describe(self) -> tuple[list[tuple[Any, ...]], tuple[str, ...]]:
-        """Return the shape, the dtype and the LoD levels of each slot of a batch, and the names of the slots.
+    def describe(self) -> Description:
+        """Return the slots of the batches.
 
         It waits until a worker has made a reader, and raises what `make_reader` raises.
         """
+        stopped = threading.Event().is_set
         while True:
-            worker = self._worker_of(0, lambda: False)
-            assert worker is not None
-            name, handle = worker
+            name, handle = self._workers.of(0, stopped)
             try:
-                slots, names = ray.get(handle.describe.remote())
-            except ray.exceptions.RayTaskError:
-                raise
-            except ray.exceptions.RayError:
-                self._handles.pop(name, None)
-                self._ask_for_layout([name], lambda: False)
+                found = ray.get(handle.describe.remote())
+            except ray.exceptions.RayError as error:
+                self._workers.failed(name, error, stopped)
                 continue
-            return slots, names
+            if isinstance(found, Description):
+                return found
+            raise _failure("make_reader", found)
 
     # ---- Requests ----
 
     def _request(self, stream: int, at: Position, least_bytes: int, stopped: Callable[[], bool]) -> None:
         """Request the message of a stream that begins at a position."""
-        worker = self._worker_of(stream, stopped)
-        if worker is None:
-            return
-        name, handle = worker
+        name, handle = self._workers.of(stream, stopped)
         header, batches = handle.fetch.remote(stream, at, self._rank, self._world, least_bytes)
         self._requests[stream] = _Request(at, name, header, batches)
 
-    def _receive(self, stream: int, stopped: Callable[[], bool]) -> tuple[Header, list[Any]] | None:
-        """Return the message that was requested, or None if the pass is over for the trainer."""
+    def _receive(self, stream: int, stopped: Callable[[], bool]) -> tuple[Header, list[list[Sent]]]:
+        """Return the message that was requested."""
         start = time.monotonic()
+        deaths = 0
         while True:
-            request = self._requests.get(stream)
-            if request is None:
-                return None
+            request = self._requests[stream]
             try:
+                _check_connected()
                 while not ray.wait([request.batches], timeout=_LOOK)[0]:
                     if stopped():
-                        return None
+                        raise _Stopped
+                    _check_connected()
                 header, batches = ray.get([request.header, request.batches])
-            except ray.exceptions.RayTaskError:
-                raise
-            except ray.exceptions.RayError:
+            except ray.exceptions.RayError as error:
                 self.progress["retries"] += 1
-                self._retries.inc()
-                self._handles.pop(request.worker, None)
-                if not self._ask_for_layout([request.worker], stopped):
-                    return None
-                self._request(stream, request.at, 0, stopped)
+                self._metrics.retries.inc()
+                deaths += 1
+                if deaths > _DEATHS + 2 * self._workers.count():
+                    raise StateError(
+                        f"stream {stream} of the service: expected a worker that can make batch {request.at.number} of "
+                        f"pass {request.at.pass_id}, found that {deaths} workers ended meanwhile, "
+                        f"the last with: {error}"
+                    ) from error
+                self._workers.failed(request.worker, error, stopped)
+                # Other streams' requests to this worker are repeated now, so that their batches are made meanwhile.
+                for other, sent in list(self._requests.items()):
+                    if other == stream or (sent.worker == request.worker and _is_lost(sent)):
+                        self._request(other, sent.at, 0, stopped)
                 continue
             del self._requests[stream]
             self._count(header, batches, time.monotonic() - start)
             return header, batches
 
-    def _count(self, header: Header, batches: list[Any], waited: float) -> None:
-        size = sum(_nbytes(value) for batch in batches for value in batch)
+    def _count(self, header: Header, batches: list[list[Sent]], waited: float) -> None:
+        size = size_of(batches)
         self.progress["batches"] += header.count
         self.progress["bytes"] += size
         self.progress["waited_seconds"] += waited
-        if header.count:
-            self._batches.inc(header.count)
-            self._bytes.inc(max(size, 1))
-        self._waited.set(self.progress["waited_seconds"])
-        if time.monotonic() - self._refreshed > _REFRESH:
-            self._refresh_layout()
+        self._metrics.count(header.count, size, self.progress["waited_seconds"], self.progress["bytes_held"])
+        self._workers.refresh(self._rank, self.progress)
 
-    # ---- Workers ----
 
-    def _coordinator(self) -> Any:
-        return ray.get_actor("coordinator", namespace=self._namespace)
+class _Metrics:
+    """The metrics of a trainer, which Ray exports."""
 
-    def _refresh_layout(self) -> None:
+    def __init__(self, namespace: str, rank: int) -> None:
+        tags = ("service", "rank")
+        self._batches = Counter("pyfeed_feed_batches", "Batches that a trainer has received.", tags)
+        self._bytes = Counter("pyfeed_feed_bytes", "Bytes of these batches.", tags)
+        self.retries = Counter("pyfeed_feed_retries", "Requests that went to another worker.", tags)
+        self._held = Gauge("pyfeed_feed_bytes_held", "Bytes of the messages that are being delivered.", tags)
+        self._waited = Gauge("pyfeed_feed_waited_seconds", "Seconds in which the next message was not ready.", tags)
+        for metric in (self._batches, self._bytes, self.retries, self._held, self._waited):
+            metric.set_default_tags({"service": namespace, "rank": str(rank)})
+
+    def count(self, batches: int, size: int, waited: float, held: float) -> None:
+        """Count a message."""
+        for counter, value in ((self._batches, batches), (self._bytes, size)):
+            if value:  # Ray refuses 0
+                counter.inc(value)
+        self._held.set(held)
+        self._waited.set(waited)
+
+
+class _Workers:
+    """The workers of a service, as the coordinator assigns them. Only the trainer's thread uses it."""
+
+    def __init__(self, namespace: str) -> None:
+        self._namespace = namespace
+        self._layout: dict[int, str] = {}
+        self._handles: dict[str, Any] = {}
+        self._refresh: Any = None  # the reference of a call of layout
+        self._refreshed = 0.0
+
+    def count(self) -> int:
+        """Return the number of workers that have streams."""
+        return len(set(self._layout.values()))
+
+    def of(self, stream: int, stopped: Callable[[], bool]) -> tuple[str, Any]:
+        """Return the name of the worker of a stream, and its handle. Wait until there is one."""
+        while True:
+            name = self._layout.get(stream)
+            if name is None:
+                self._ask([], stopped)
+                continue
+            try:
+                return name, self._handle(name)
+            except ValueError:  # it has ended, and will not be started again
+                self._ask([name], stopped)
+
+    def failed(self, name: str, error: ray.exceptions.RayError, stopped: Callable[[], bool]) -> None:
+        """Take the streams from a worker that did not answer. Raise what shows that no other would answer either."""
+        if isinstance(error, ray.exceptions.RayTaskError):
+            raise ProducerError(f"worker {name} of the service failed: {error}") from error
+        if getattr(error, "actor_init_failed", False):
+            raise StateError(f"worker {name} of the service: expected that it starts, found: {error}") from error
+        self._handles.pop(name, None)
+        self._ask([name], stopped)
+
+    def refresh(self, rank: int, progress: dict[str, float]) -> None:
         """Take the layout that was requested a while ago, report the progress, and request the layout again."""
+        if time.monotonic() - self._refreshed < _REFRESH:
+            return
         self._refreshed = time.monotonic()
         try:
             if self._refresh is not None:
                 if not ray.wait([self._refresh], timeout=0)[0]:
                     return
                 self._layout = ray.get(self._refresh) or self._layout
-            coordinator = self._coordinator()
-            coordinator.report.remote(self._rank, dict(self.progress))
+            coordinator = self._handle("coordinator")
+            coordinator.report.remote(rank, dict(progress))
             self._refresh = coordinator.layout.remote()
-        except (ValueError, ray.exceptions.RayError):  # the coordinator begins again
+        except (ValueError, ray.exceptions.RayError):  # the next request that fails tells why
             self._refresh = None
 
-    def _worker_of(self, stream: int, stopped: Callable[[], bool]) -> tuple[str, Any] | None:
-        while True:
-            name = self._layout.get(stream)
-            if name is None:
-                if not self._ask_for_layout([], stopped):
-                    return None
-                continue
-            try:
-                if name not in self._handles:
-                    self._handles[name] = ray.get_actor(name, namespace=self._namespace)
-                return name, self._handles[name]
-            except (ValueError, ray.exceptions.RayError):
-                if not self._ask_for_layout([name], stopped):
-                    return None
+    def _handle(self, name: str) -> Any:
+        """Return the handle of an actor, which stays valid if Ray starts the actor again.
 
-    def _ask_for_layout(self, failed: list[str], stopped: Callable[[], bool]) -> bool:
-        """Wait until each stream has a worker. Return False if the pass is over for the trainer."""
-        pause = 0.02
+        Raises
+        ------
+        ValueError
+            The actor has ended.
+        """
+        if name not in self._handles:
+            _check_connected()
+            self._handles[name] = ray.get_actor(name, namespace=self._namespace)
+        return self._handles[name]
+
+    def _ask(self, failed: list[str], stopped: Callable[[], bool]) -> None:
+        """Wait until the streams have workers."""
+        pause, warn = 0.02, time.monotonic() + _WARN
         while not stopped():
             try:
-                self._layout = ray.get(self._coordinator().layout.remote(failed), timeout=10 * _LOOK)
-            except (ValueError, ray.exceptions.RayError):
+                coordinator = self._handle("coordinator")
+            except ValueError as error:
+                raise StateError(
+                    "FeedReader: expected a running service, found that it was shut down, or that the process "
+                    "which made it has ended"
+                ) from error
+            try:
+                self._layout = ray.get(coordinator.layout.remote(failed), timeout=_ANSWER)
+            except ray.exceptions.RayError:
+                self._handles.pop("coordinator", None)
                 self._layout = {}
             if self._layout:
                 self._refresh, self._refreshed = None, time.monotonic()
-                return True
+                return
+            if time.monotonic() > warn:
+                _log.warning("no worker of service %s is alive: the trainer waits for one", self._namespace)
+                warn += _WARN
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
-        return False
+        raise _Stopped
 
 
-def _nbytes(value: Any) -> int:
-    return sum(x.nbytes for x in value) if isinstance(value, tuple) else int(value.nbytes)
+def _is_lost(request: _Request) -> bool:
+    """Whether a worker that has ended did not answer a request before."""
+    if not ray.wait([request.header], timeout=0)[0]:
+        return True
+    try:
+        ray.get(request.header)
+    except ray.exceptions.RayError:
+        return True
+    return False
 
 
-def _failure(stream: int, failure: tuple[str, str, str]) -> ProducerError:
-    error = ProducerError(f"stream {stream} of the service failed: {failure[0]}: {failure[1]}\n{failure[2]}")
+def _check_connected() -> None:
+    """Refuse to go on after ``ray.shutdown()``: otherwise the next call of Ray would start a new cluster."""
+    if not ray.is_initialized():
+        raise StateError("FeedReader: expected Ray to be initialized, found that it was shut down")
+
+
+def _failure(what: str, failure: tuple[str, str, str]) -> ProducerError:
+    error = ProducerError(f"{what} failed: {failure[0]}: {failure[1]}\n{failure[2]}")
     error.cause_type, error.cause_message, error.cause_traceback = failure
     return error
 
@@ -262,43 +372,65 @@ def _failure(stream: int, failure: tuple[str, str, str]) -> ProducerError:
 class Feeder:
     """Pushes the batches of a trainer's streams into its queue, pass by pass, in a thread of its own.
 
+    The thread ends when no reader of the queue is left.
+
     Parameters
     ----------
     queue : PyArrayFeedQueue
         The producer's end.
     streams : Streams
     num_streams : int
+    name : str
+        The name of the queue's reader.
     """
 
     def __init__(self, queue: Any, streams: Streams, num_streams: int, name: str) -> None:
         self._queue, self._streams, self._num_streams = queue, streams, num_streams
         self._lock = threading.Lock()
-        self._begin: tuple[int | None, FeedPosition] = None, FeedPosition.beginning(0, num_streams)
-        self._position = self._begin[1]  # behind `_counted` batches of the queue's pass `_pass_id`
-        self._pass_id: int | None = None
-        self._counted = 0
-        self._pushed: deque[tuple[int, StreamPosition]] = deque()  # of the batches behind `_counted`
-        thread = threading.Thread(target=self._run, name=f"pyfeed-{name}", daemon=True)
-        _exit.daemon_threads.add(thread)
-        thread.start()
+        self._begin = 0, FeedPosition.beginning(0, num_streams)  # a pass of the queue, and where it begins
+        # The position behind `_counted` batches of the queue's pass `_pass_id`, and what was pushed behind that.
+        self._pass_id, self._position, self._counted = self._begin[0], self._begin[1], 0
+        self._pushed: deque[Delivery] = deque()
+        self._thread = threading.Thread(target=self._run, name=f"pyfeed-{name}", daemon=True)
+        _exit.daemon_threads.add(self._thread)
+        _feeders.add(self)
+        self._thread.start()
 
     def position(self, pass_id: int, delivered: int) -> FeedPosition:
         """Return the position behind the delivered batches of a pass of the data."""
         with self._lock:
             if self._position.pass_id != pass_id:  # the thread has not begun the pass
                 return FeedPosition.beginning(pass_id, self._num_streams)
-            while self._counted < delivered and self._pushed:
-                stream, behind = self._pushed.popleft()
-                self._position.streams[stream] = behind
-                self._position.turn = (stream + 1) % self._num_streams
-                self._counted += 1
-            return FeedPosition(pass_id, list(self._position.streams), self._position.turn)
+            # A batch that no trainer gets counts with the batch before it.
+            while self._pushed and (self._counted < delivered or self._pushed[0].batch is None):
+                one = self._pushed.popleft()
+                self._position.streams[one.stream] = one.behind
+                self._position.turn = (one.stream + 1) % self._num_streams
+                self._counted += one.batch is not None
+            return self._position.copy()
 
-    def load(self, position: FeedPosition, load_reader: Callable[[], None]) -> None:
-        """Go on at a position, when the reader has loaded its state."""
+    def load(self, position: FeedPosition, delivered: int, load_reader: Callable[[], None]) -> None:
+        """Go on at a position, which the reader has after a call of `load_reader`."""
         with self._lock:  # the thread begins no pass meanwhile
             load_reader()
             self._begin = self._queue.stats()["pass_id"], position
+            self._set(*self._begin, delivered)
+
+    def reset(self, reset_reader: Callable[[], None]) -> None:
+        """Begin the next pass, by a call of `reset_reader`."""
+        with self._lock:
+            if self._queue.stats()["pass_id"] is None:  # then the reset begins the queue's first pass
+                self._begin = 0, FeedPosition.beginning(self._begin[1].pass_id + 1, self._num_streams)
+            reset_reader()
+
+    def stop(self) -> None:
+        """End the thread, and wait for that, so that it makes no calls of Ray while the interpreter exits."""
+        self._queue.shutdown()
+        self._thread.join(2 * _ANSWER)
+
+    def _set(self, pass_id: int, position: FeedPosition, counted: int) -> None:
+        self._pass_id, self._position, self._counted = pass_id, position.copy(), counted
+        self._pushed.clear()
 
     def _run(self) -> None:
         pass_id = None
@@ -319,21 +451,36 @@ class Feeder:
             start = self._queue._get_start(pass_id)
             self._queue._set_start(pass_id, start)
             first, position = self._begin
-            if first is None:
-                self._begin = first, position = pass_id, position
             if pass_id != first:
                 position = FeedPosition.beginning(position.pass_id + pass_id - first, self._num_streams)
-            self._pass_id, self._counted = pass_id, start
-            self._position = FeedPosition(position.pass_id, list(position.streams), position.turn)
-            self._pushed.clear()
+            self._set(pass_id, position, start)
 
         def stopped() -> bool:
             stats = self._queue.stats()
             return bool(stats["pass_id"] != pass_id or stats["shut_down"])
 
-        for batch, stream, behind in self._streams.batches(position, stopped):
+        for one in self._streams.batches(position, stopped):
+            batch = one.batch
             with self._lock:
-                self._pushed.append((stream, behind))
-            self._queue.push(batch, copy=False, pass_id=pass_id)
+                if self._pass_id != pass_id:  # `load` has begun another
+                    return
+                # What is kept here must not keep the arrays.
+                self._pushed.append(dataclasses.replace(one, batch=None if batch is None else []))
+            del one
+            if batch is not None:
+                self._queue.push(batch, copy=False, pass_id=pass_id)
             del batch
-        self._queue.close(pass_id)
+        if not stopped():
+            self._queue.close(pass_id)
+
+
+_feeders: weakref.WeakSet[Feeder] = weakref.WeakSet()
+
+
+def _stop_feeders() -> None:
+    for feeder in list(_feeders):
+        feeder.stop()
+
+
+# Ray has registered its own exit before, and so it comes after this.
+atexit.register(_stop_feeders)

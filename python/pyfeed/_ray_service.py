@@ -8,12 +8,13 @@ from types import TracebackType
 from typing import Any, Self
 
 import ray
+import ray.cloudpickle
 
-from . import _arguments, _ranks, _structure
+from . import _arguments, _ranks
 from ._arguments import function, integer, mapping, optional, validate
 from ._attributes import decode, encode
 from ._place import Place, check_place
-from ._ray_actors import Coordinator, MakeReader, Position, Worker
+from ._ray_actors import Coordinator, Description, MakeReader, Position, Worker, slot_name
 from ._ray_feed import Feeder, FeedPosition, StreamPosition, Streams
 from ._reader import Reader, feed
 from .errors import InvalidArgument, StateError
@@ -34,9 +35,9 @@ class FeedService:
     ----------
     make_reader : callable
         Called in a worker with the number of a stream and the number of streams, such as
-        ``lambda rank, world: pyfeed.open_files("*.npy", rank=rank, world=world).shuffle(1000, seed=1).map(f).batch(256)``.
-        It returns a reader of batches, whose state can be saved, and which is the same for every call. Ray sends
-        it to the workers by cloudpickle.
+        ``lambda stream, streams: pyfeed.open_files("*.npy", rank=stream, world=streams).map(f).batch(256)``. It
+        returns a reader of batches, whose state can be saved, and which is the same for every call. Ray sends it to
+        the workers by cloudpickle.
     num_streams : int
         The number of streams, at least 1: a part of what determines the order. More workers than streams are idle.
     num_workers : int
@@ -44,8 +45,8 @@ class FeedService:
     worker_options : mapping, optional
         Options of the actors, as for ``ray.remote``, such as ``{"num_cpus": 4, "resources": {"cpu_node": 1}}``.
     message_bytes : int
-        A worker sends as many batches at a time as have this many bytes together. A trainer holds at most two
-        messages of each stream.
+        A worker sends as many batches at a time as have this many bytes together, for all trainers. Two messages of
+        each stream, one of which is being made, wait for the trainers. A batch that is kept keeps its message.
 
     Raises
     ------
@@ -100,10 +101,20 @@ class FeedService:
         return {**self.__dict__, "_owner": None}
 
     @validate(
-        rank=_ranks.check_rank, world=optional(integer(1)), place=optional(check_place), as_dict=_arguments.flag
+        rank=_ranks.check_rank,
+        world=optional(integer(1)),
+        bytes_limit=integer(0, "byte"),
+        place=optional(check_place),
+        as_dict=_arguments.flag,
     )
     def reader(
-        self, rank: int | str = 0, world: int | None = None, *, place: Place | None = None, as_dict: bool = False
+        self,
+        rank: int | str = 0,
+        world: int | None = None,
+        *,
+        bytes_limit: int = 0,
+        place: Place | None = None,
+        as_dict: bool = False,
     ) -> FeedReader:
         """Make the reader of a trainer, which delivers its part of each batch.
 
@@ -113,7 +124,12 @@ class FeedService:
             The number of the trainer, from 0 to ``world - 1``, as for `open_files`.
         world : int, optional
             The number of trainers, by default 1. Each gets an equal part of the rows of each batch; what is left
-            over is dropped. A later run may have another number: the batches of all trainers together stay the same.
+            over is dropped, and so is a batch with fewer rows than there are trainers. A later run may have another
+            number: the batches of all trainers together stay the same.
+        bytes_limit : int
+            How many bytes of batches may wait for this trainer. A worker makes a message only on request, and for each
+            stream at most one is delivered while the next is requested. So messages have at most
+            ``bytes_limit / (2 * num_streams)`` bytes and a batch. By default, 0, `message_bytes` alone is the limit.
         place : Place, optional
             Where the batches are wanted, as for `Reader.double_buffer`. By default the CPU: the arrays are
             read-only views of Ray's object store.
@@ -127,7 +143,7 @@ class FeedService:
         rank, world = _ranks.resolve(rank, 1 if world is None and rank != "auto" else world)
         if rank >= world:
             raise InvalidArgument(f"rank: expected less than world {world}, found {rank}")
-        return FeedReader(self, rank, world, place, as_dict)
+        return FeedReader(self, rank, world, bytes_limit, place, as_dict)
 
     @validate(count=integer(1))
     def add_workers(self, count: int = 1) -> list[str]:
@@ -146,15 +162,23 @@ class FeedService:
         -------
         dict
             ``workers``, ``suspects`` (workers that did not answer a trainer), ``streams`` (the worker of each),
-            ``trainers`` (by rank: ``pass``, ``batches``, ``bytes``, ``retries``, ``waited_seconds``, ``time``), and
-            ``seconds`` since the coordinator was started. The same numbers are metrics of Ray,
-            ``pyfeed_feed_batches``, ``pyfeed_feed_bytes``, ``pyfeed_feed_retries`` and ``pyfeed_feed_waited_seconds``.
+            ``trainers`` (by rank, as `FeedReader.stats` returned it about a second ago, with the ``time`` of that), and
+            ``seconds`` since the coordinator was started.
+
+        Raises
+        ------
+        StateError
+            The service was shut down.
         """
-        stats: dict[str, Any] = ray.get(ray.get_actor("coordinator", namespace=self._namespace).stats.remote())
+        try:
+            coordinator = ray.get_actor("coordinator", namespace=self._namespace)
+        except ValueError as error:
+            raise StateError("stats: expected a running service, found that it was shut down") from error
+        stats: dict[str, Any] = ray.get(coordinator.stats.remote())
         return stats
 
     def shutdown(self) -> None:
-        """End all actors. Readers raise a `StateError` afterwards. It may be called again."""
+        """End all actors. Readers raise a `StateError` at the next message. It may be called again."""
         self._owned().end()
 
     def __enter__(self) -> Self:
@@ -162,6 +186,9 @@ class FeedService:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.shutdown()
+
+    def __repr__(self) -> str:
+        return f"<FeedService {self._namespace}, {self._num_streams} streams>"
 
     def _owned(self) -> _Owner:
         if self._owner is None:
@@ -174,7 +201,8 @@ class _Owner:
 
     def __init__(self, namespace: str, make_reader: MakeReader, num_streams: int, options: dict[str, Any]) -> None:
         self._namespace, self._num_streams, self._options = namespace, num_streams, options
-        self._make_reader = ray.put(make_reader)
+        # As an argument and not by ray.put: a worker that starts again must not depend on an object of another node.
+        self._make_reader = ray.cloudpickle.dumps(make_reader)
         self._workers: dict[str, Any] = {}
         self._count = 0
         self._coordinator = (
@@ -188,11 +216,11 @@ class _Owner:
         for _ in range(count):
             name = f"worker-{self._count}"
             self._count += 1
-            options = {"num_cpus": 1, **self._options}
-            # A thread for each stream, and one for ping and describe.
+            options = {"num_cpus": 1, "scheduling_strategy": "SPREAD", **self._options}
             options |= {"name": name, "namespace": self._namespace, "max_restarts": -1, "max_task_retries": 0}
-            options |= {"max_concurrency": self._num_streams + 2}
-            self._workers[name] = ray.remote(Worker).options(**options).remote(self._make_reader, self._num_streams)
+            options |= {"max_concurrency": self._num_streams + 1}  # a thread for each stream
+            actor = ray.remote(concurrency_groups={"control": 2})(Worker)
+            self._workers[name] = actor.options(**options).remote(self._make_reader, self._num_streams)
             names.append(name)
         return names
 
@@ -205,8 +233,9 @@ class _Owner:
         ray.kill(worker)
 
     def end(self) -> None:
-        for actor in [*self._workers.values(), self._coordinator]:
-            ray.kill(actor)
+        if ray.is_initialized():  # otherwise they have ended with Ray
+            for actor in [*self._workers.values(), self._coordinator]:
+                ray.kill(actor)
         self._workers.clear()
 
 
@@ -225,26 +254,32 @@ class FeedReader:
     - One thread at a time may use it.
     """
 
-    def __init__(self, service: FeedService, rank: int, world: int, place: Place | None, as_dict: bool) -> None:
+    def __init__(
+        self, service: FeedService, rank: int, world: int, bytes_limit: int, place: Place | None, as_dict: bool
+    ) -> None:
         self._num_streams = service._num_streams
-        streams = Streams(service._namespace, service._num_streams, service._message_bytes, rank, world)
-        slots, names = streams.describe()
+        self._text = f"rank {rank} of {world}, {service!r}"
+        message_bytes = service._message_bytes
+        if bytes_limit:  # all messages of a trainer have their part of it
+            message_bytes = min(message_bytes, bytes_limit * world // (2 * service._num_streams))
+        self._streams = Streams(service._namespace, service._num_streams, message_bytes, rank, world)
+        slots = self._streams.describe()
+        _check_slots(slots, world)
         source, queue = feed(
             _CAPACITY,
-            [shape for shape, _, _ in slots],
+            slots.shapes,
             None,
-            [dtype for _, dtype, _ in slots],
+            slots.dtypes,
             0,
-            [levels for _, _, levels in slots],
-            names or None,
+            slots.lod_levels,
+            slots.names or None,
             as_dict,
             None,
             None,
             restartable=True,
         )
         self._reader: Reader = source if place is None else source.double_buffer(place)
-        self._feeder = Feeder(queue.producer(), streams, service._num_streams, source.name)
-        self._streams = streams
+        self._feeder = Feeder(queue.producer(), self._streams, service._num_streams, source.name)
 
     @property
     def reader(self) -> Reader:
@@ -257,15 +292,21 @@ class FeedReader:
     def __next__(self) -> Any:
         return next(self._reader)
 
-    def __bool__(self) -> bool:
-        return True
-
     def reset(self) -> None:
         """Begin the next pass."""
-        self._reader.reset()
+        self._feeder.reset(self._reader.reset)
 
     def stats(self) -> dict[str, Any]:
-        """Return the progress of this trainer, as in `FeedService.stats`."""
+        """Return the progress of this trainer.
+
+        Returns
+        -------
+        dict
+            ``pass``; ``batches`` and ``bytes``, which have arrived; ``bytes_held``, of messages that are being
+            delivered; ``retries``, of requests that went to another worker; and ``waited_seconds``, in which the next
+            message was not ready. All but the first are metrics of Ray too, such as ``pyfeed_feed_waited_seconds``,
+            with the tags ``service`` and ``rank``.
+        """
         return dict(self._streams.progress)
 
     def state_dict(self) -> dict[str, Any]:
@@ -300,7 +341,8 @@ class FeedReader:
             The state is one of a service with another number of streams.
         """
         position = _position_of(state, self._num_streams)
-        self._feeder.load(position, lambda: self._reader.load_state_dict(state["reader"]))
+        saved = state["reader"]
+        self._feeder.load(position, _delivered(saved), lambda: self._reader.load_state_dict(saved))
 
     def close(self) -> None:
         """End the reader. Batches that were delivered stay valid."""
@@ -311,6 +353,19 @@ class FeedReader:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
+
+    def __repr__(self) -> str:
+        return f"<FeedReader of {self._text}>"
+
+
+def _check_slots(slots: Description, world: int) -> None:
+    """Refuse slots without rows, if batches are divided among trainers."""
+    for slot, (shape, levels) in enumerate(zip(slots.shapes, slots.lod_levels, strict=True)):
+        if world > 1 and len(shape) == 0 and levels == 0:
+            raise InvalidArgument(
+                f"world: expected 1, or rows in each slot, to divide among {world} trainers, found scalars in "
+                f"{slot_name(slot, slots.names)}: make_reader has to return a reader of batches"
+            )
 
 
 def _delivered(state: Mapping[str, Any]) -> int:

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-import ray.train
-
 from . import _arguments, _ranks
 from ._arguments import function, validate
 from .errors import InvalidArgument
@@ -77,7 +75,11 @@ def reader_for_worker(make_reader: Callable[[int, int], _Reader]) -> _Reader:
     rank, world = _ranks.find_rank()
     reader = make_reader(rank, world)
     check_stateful("make_reader: the result", reader)
-    checkpoint = ray.train.get_checkpoint() if _ranks.ray_train_context() is not None else None
+    checkpoint = None
+    if _ranks.ray_train_context() is not None:
+        from ray.train import get_checkpoint  # it needs packages of ray[train]
+
+        checkpoint = get_checkpoint()
     if checkpoint is not None:
         with checkpoint.as_directory() as folder:
             reader.load_state_dict(_load(Path(folder) / _FILE))
@@ -109,7 +111,7 @@ def save_state(reader: Stateful, folder: str | os.PathLike[str]) -> None:
     ------
     StateError
         The reader has no position that can be saved, as that of `from_dataset`.
-    FileError
+    OSError
         The file cannot be written.
 
     Notes

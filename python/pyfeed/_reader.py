@@ -1155,7 +1155,8 @@ def feed(
     )
     weakref.finalize(queue, _erase, scope, feeder).atexit = False
     out = f"{feeder}_reader"
-    scope._create("create_py_array_reader", out, feeder_name=feeder, no_order=no_order)
+    reason = {"no_order": no_order} if no_order else {}
+    scope._create("create_py_array_reader", out, feeder_name=feeder, **reason)
     return Reader._wrap_owned(scope, out, queue, direct=True, structure=queue._structure), queue
 
 

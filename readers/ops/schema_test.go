@@ -203,7 +203,7 @@ func TestTheCxxHeadersSetTheAttributes(t *testing.T) {
 		known := map[string]bool{}
 		for _, a := range o.Attributes {
 			known[a.Name] = true
-			if !anywhere[a.Name] {
+			if !anywhere[a.Name] && a.Name != "no_order" { // only the reader of Ray Data has it, which is in Python
 				t.Errorf("%s: no C++ function sets %s", o.Name, a.Name)
 			}
 		}

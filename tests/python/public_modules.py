@@ -27,6 +27,7 @@ PUBLIC_MODULES: list[ModuleType] = [
 # Public modules that import a framework, which only `make test-adapters` and `make docs` know, with their names.
 FRAMEWORK_MODULES = {
     "pyfeed.jax": ("ArrayLoader",),
+    "pyfeed.ray": ("FeedReader", "FeedService", "from_dataset", "reader_for_worker", "save_state"),
     "pyfeed.torch": ("DataLoader", "ReaderDataset", "StatefulDataLoader", "TensorLoader"),
 }
 

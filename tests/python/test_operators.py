@@ -52,6 +52,7 @@ DEFAULTS: dict[tuple[str, str], Any] = {
 # Parameters that are not attributes: the readers below, and the name and the scope of the new reader.
 OTHERS = {"self", "reader", "readers", "others", "as_dict", "name", "scope"}
 OTHERS_OF = {
+    "create_py_array_reader": {"no_order"},  # set by pyfeed.ray.from_dataset
     "create_map_reader": {
         *("function", "num_threads", "num_workers", "method", "cell_bytes", "with_position", "rng", "on_error")
     },
