@@ -1,0 +1,447 @@
+"""`pyfeed.ray.FeedService` on a cluster of Ray in this machine: its order, and that it survives kills."""
+
+from __future__ import annotations
+
+import gc
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import ray
+from pyfeed.errors import InvalidArgument, ProducerError, StateError
+from pyfeed.ray import FeedReader, FeedService
+from ray.cluster_utils import Cluster
+
+import pyfeed
+
+from .ray_feeds import BATCH, ROWS, STREAMS, expected, feed_of, flat, labels, write_numbers
+
+SMALL = 2000  # bytes of a message: some batches
+NODE = {"num_cpus": 2, "resources": {"preprocessing": 2}, "object_store_memory": 100 << 20}
+DETECTION = {"health_check_initial_delay_ms": 1000, "health_check_period_ms": 500, "health_check_failure_threshold": 10}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    cluster = Cluster(
+        initialize_head=True,
+        connect=True,
+        head_node_args={
+            "num_cpus": 2,
+            "object_store_memory": 100 << 20,
+            "include_dashboard": False,
+            "_system_config": DETECTION,
+        },
+    )
+    for _ in range(2):
+        cluster.add_node(**NODE)
+    cluster.wait_for_nodes()
+    yield cluster
+    ray.shutdown()
+    cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_numbers(tmp_path_factory.mktemp("numbers") / "numbers.npz")
+
+
+def serve(make_reader: Callable[[int, int], Any], num_workers: int = 2, **options: Any) -> FeedService:
+    options = {"num_streams": STREAMS, "message_bytes": SMALL, **options}
+    worker_options = {"num_cpus": 0.1, "resources": {"preprocessing": 0.1}}
+    return FeedService(make_reader, num_workers=num_workers, worker_options=worker_options, **options)
+
+
+@pytest.fixture(scope="module")
+def service(cluster: Any, path: str) -> Iterator[FeedService]:
+    """A service that tests share which do not end its actors for good."""
+    with serve(feed_of(path)) as service:
+        yield service
+
+
+def one_pass(reader: FeedReader) -> list[list[int]]:
+    return [labels(batch) for batch in reader]
+
+
+def kill(service: FeedService, name: str) -> None:
+    ray.kill(ray.get_actor(name, namespace=service._namespace), no_restart=False)
+
+
+# ---- Order -----------------------------------------------------------------------------------
+
+
+def test_the_order_is_that_of_the_streams_in_turn(service: FeedService, path: str) -> None:
+    every = expected(feed_of(path), passes=2)
+    assert sorted(flat(every[0])) == list(range(ROWS))
+    assert every[0] != every[1]
+    reader = service.reader()
+    assert [one_pass(reader) for _ in range(2)] == every
+
+
+def test_a_loop_after_a_break_and_reset_begin_the_next_pass(service: FeedService, path: str) -> None:
+    every = expected(feed_of(path), passes=4)
+    reader = service.reader()
+    assert labels(next(reader)) == every[0][0]
+    begun = []
+    for batch in reader:  # the first loop goes on
+        begun.append(labels(batch))
+        if len(begun) == 5:
+            break
+    assert begun == every[0][1:6]
+    assert one_pass(reader) == every[1]
+    assert labels(next(iter(reader))) == every[2][0]
+    reader.reset()
+    assert one_pass(reader) == every[3]
+
+
+def test_a_reset_before_the_first_batch(service: FeedService, path: str) -> None:
+    local = feed_of(path)(0, STREAMS)
+    local.reset()
+    number = local.state_dict()["pass"]
+    reader = service.reader()
+    reader.reset()
+    assert one_pass(reader) == expected(feed_of(path), passes=2)[number]
+
+
+def test_batches_are_views_that_stay_as_they_are(service: FeedService, path: str) -> None:
+    reader = service.reader(as_dict=False)
+    kept = list(reader)
+    reader.close()
+    del reader
+    gc.collect()
+    assert [labels(batch) for batch in kept] == expected(feed_of(path))[0]
+    assert not kept[0][0].flags.writeable
+
+
+def test_names_and_sequences(cluster: Any) -> None:
+    def make_reader(stream: int, streams: int) -> pyfeed.Reader:
+        import pyfeed
+
+        tuples = [(pyfeed.LoDTensor(np.arange(n), [[0, n]]), n) for n in range(1, 9)]
+        source = pyfeed.from_generator(
+            lambda: iter(tuples[stream::streams]),
+            [(-1,), ()],
+            dtypes=["int64"] * 2,
+            lod_levels=[1, 0],
+            names=["words", "n"],
+        )
+        return source.batch(4)
+
+    with serve(make_reader, num_streams=2) as service:
+        batches = list(service.reader(as_dict=True))
+        assert [batch["words"].lod[0].tolist() for batch in batches] == [[0, 1, 4, 9, 16], [0, 2, 6, 12, 20]]
+        assert [batch["n"].tolist() for batch in batches] == [[1, 3, 5, 7], [2, 4, 6, 8]]
+        halves = [list(service.reader(rank, 2, as_dict=True)) for rank in range(2)]
+    assert [half[0]["n"].tolist() for half in halves] == [[1, 3], [5, 7]]
+    assert [half[0]["words"].data.tolist() for half in halves] == [[0, 0, 1, 2], [*range(5), *range(7)]]
+
+
+def test_streams_without_records(cluster: Any) -> None:
+    def make_reader(stream: int, streams: int) -> pyfeed.Reader:
+        import numpy as np
+
+        import pyfeed
+
+        rows = [(np.array(stream),)] * (0 if stream == 0 else 3)
+        return pyfeed.from_generator(lambda: iter(rows), [()], dtypes=["int64"]).batch(2)
+
+    with serve(make_reader) as service:
+        reader = service.reader()
+        for _ in range(2):
+            assert [x.tolist() for (x,) in reader] == [[1, 1], [2, 2], [1], [2]]
+    with serve(lambda stream, streams: make_reader(0, 1)) as service:
+        assert list(service.reader()) == []
+
+
+# ---- Positions -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 7, 60, 131])
+def test_a_position_is_exact(service: FeedService, path: str, steps: int) -> None:
+    every = expected(feed_of(path), passes=2)
+    reader = service.reader()
+    assert [labels(next(reader)) for _ in range(steps)] == every[0][:steps]
+    state = json.loads(json.dumps(reader.state_dict()))
+    resumed = service.reader()
+    resumed.load_state_dict(state)
+    assert resumed.state_dict() == state  # before its thread has begun
+    assert one_pass(resumed) + one_pass(resumed) == every[0][steps:] + every[1]
+
+
+def test_a_position_behind_the_end_of_a_pass(service: FeedService, path: str) -> None:
+    every = expected(feed_of(path), passes=2)
+    reader = service.reader()
+    assert one_pass(reader) == every[0]
+    state = reader.state_dict()
+    resumed = service.reader()
+    next(resumed)  # it is dropped
+    resumed.load_state_dict(state)
+    assert one_pass(resumed) == every[1]
+
+
+def test_any_number_of_trainers_sees_the_same_global_batches(service: FeedService, path: str) -> None:
+    """Each run has another number of trainers, and goes on behind the one before."""
+    (every,) = expected(feed_of(path))
+    state, found = None, []
+    for world in (1, 2, 4, 2):
+        readers = [service.reader(rank, world) for rank in range(world)]
+        if state is not None:
+            for reader in readers:
+                reader.load_state_dict(state)
+        for _ in range(20):
+            found.append(flat(labels(next(reader)) for reader in readers))
+        states = [reader.state_dict() for reader in readers]
+        assert states == [states[0]] * world
+        state = states[0]
+    assert found == every[: len(found)]
+
+
+def test_batches_with_fewer_rows_than_trainers_are_dropped(service: FeedService, path: str) -> None:
+    (every,) = expected(feed_of(path))
+    parts = [one_pass(service.reader(rank, 9)) for rank in range(9)]
+    assert [flat(rows) for rows in zip(*parts, strict=True)] == [rows[:9] for rows in every if len(rows) >= 9]
+    assert any(0 < len(rows) < 9 for rows in every)
+
+
+def test_states_that_do_not_fit(service: FeedService, path: str) -> None:
+    reader = service.reader()
+    state = reader.state_dict()
+    with pytest.raises(InvalidArgument, match=r"a dict that state_dict\(\) has returned"):
+        reader.load_state_dict({"v": 1})
+    with pytest.raises(InvalidArgument, match="expected version 1, found 2"):
+        reader.load_state_dict({**state, "v": 2})
+    with pytest.raises(StateError, match="num_streams: expected 2, as when the state was saved, found 3"):
+        reader.load_state_dict({**state, "streams": state["streams"][:2]})
+    assert one_pass(reader) == expected(feed_of(path))[0]
+
+
+# ---- Back-pressure ---------------------------------------------------------------------------
+
+
+def test_back_pressure_in_bytes(cluster: Any) -> None:
+    def make_reader(stream: int, streams: int) -> pyfeed.Reader:
+        import pyfeed
+
+        return pyfeed.random_data([(1000,)], count=200, seed=stream).batch(10)  # 40 kB a batch
+
+    with serve(make_reader, num_streams=4, message_bytes=200_000) as service:
+        # A message is 5 batches; with a limit of 640 kB it is 2, and with 1 B it is 1. Half of a batch is 20 kB.
+        for limit, world, held in [(0, 1, 800_000), (640_000, 1, 320_000), (1, 1, 160_000), (320_000, 2, 160_000)]:
+            reader = service.reader(0, world, bytes_limit=limit)
+            sizes = [reader.stats()["bytes_held"] for _ in reader]
+            assert len(sizes) == 80
+            assert max(sizes) == held
+
+
+# ---- Errors ----------------------------------------------------------------------------------
+
+
+def test_an_exception_of_a_function_comes_after_the_batches_before_it(cluster: Any, path: str) -> None:
+    bad = expected(feed_of(path))[0][10][3]
+    with serve(feed_of(path, fail_at=bad)) as service:
+        reader = service.reader()
+        found: list[list[int]] = []
+        with pytest.raises(ProducerError, match=f"ValueError: row {bad} is bad") as caught:
+            found.extend(map(labels, reader))
+        every = expected(feed_of(path))[0]
+        assert found == [*every[:10], every[10][:3], *every[11:13]]
+        assert caught.value.cause_type == "ValueError"
+        assert "in double" in caught.value.cause_traceback
+
+
+def test_exceptions_of_make_reader(cluster: Any) -> None:
+    zero = "make_reader failed: ZeroDivisionError"
+    with serve(lambda stream, streams: 1 // stream) as service, pytest.raises(ProducerError, match=zero):
+        service.reader()
+    no_reader = "expected it to return a Reader, found int"
+    with serve(lambda stream, streams: 3) as service, pytest.raises(ProducerError, match=no_reader):
+        service.reader()
+
+    class Unreadable:
+        def __reduce__(self) -> Any:
+            return int, ("no integer",)
+
+    unreadable = Unreadable()
+    with serve(lambda stream, streams: unreadable) as service, pytest.raises(ProducerError, match="no integer"):
+        service.reader()
+
+
+def test_what_cannot_be_pickled(cluster: Any) -> None:
+    lock = threading.Lock()
+    with pytest.raises(TypeError, match="pickle"):
+        serve(lambda stream, streams: lock)
+
+
+def test_slots_that_cannot_be_divided(cluster: Any) -> None:
+    def make_reader(stream: int, streams: int) -> pyfeed.Reader:
+        import pyfeed
+
+        return pyfeed.from_generator(
+            lambda: iter([(1, np.arange(2))]), [(), (2,)], dtypes=["int64"] * 2, names=["a", "b"]
+        )
+
+    with serve(make_reader) as service:
+        assert len(list(service.reader())) == STREAMS
+        with pytest.raises(InvalidArgument, match=r"among 2 trainers, found scalars in slot 0 \('a'\)"):
+            service.reader(0, 2)
+
+    def uneven(stream: int, streams: int) -> pyfeed.Reader:
+        import pyfeed
+
+        tuples = [(np.arange(2), np.arange(3))]
+        return pyfeed.from_generator(lambda: iter(tuples), [(2,), (3,)], dtypes=["int64"] * 2)
+
+    message = r"slot 1 \('slot1'\): expected 2 rows, as in slot 0 \('slot0'\), found 3"
+    with serve(uneven) as service, pytest.raises(ProducerError, match=message):
+        list(service.reader(0, 2))
+
+
+def test_a_service_that_was_shut_down(cluster: Any, path: str) -> None:
+    service = serve(feed_of(path))
+    reader = service.reader()
+    next(reader)
+    service.shutdown()
+    service.shutdown()
+    with pytest.raises(StateError, match="a running service, found that it was shut down"):
+        list(reader)
+    with pytest.raises(StateError, match="a running service"):
+        service.reader()
+    with pytest.raises(StateError, match="a running service"):
+        service.stats()
+
+
+def test_a_batch_that_ends_every_worker(cluster: Any, path: str) -> None:
+    bad = expected(feed_of(path))[0][4][3]
+    with serve(feed_of(path, die_at=bad)) as service:
+        reader = service.reader()
+        found: list[list[int]] = []
+        with pytest.raises(StateError, match=r"a worker that can make batch \d+ of pass 0, found that \d+ workers"):
+            found.extend(map(labels, reader))
+        assert found == expected(feed_of(path))[0][: len(found)]
+
+
+# ---- Workers that come and go ----------------------------------------------------------------
+
+
+def test_workers_come_and_go(cluster: Any, path: str) -> None:
+    every = expected(feed_of(path), passes=2)
+    with serve(feed_of(path), num_workers=1) as service:
+        reader = service.reader()
+        found = [labels(next(reader)) for _ in range(10)]
+        assert service.add_workers(2) == ["worker-1", "worker-2"]
+        found += [labels(next(reader)) for _ in range(10)]
+        service.remove_worker("worker-0")
+        found += one_pass(reader)
+        assert found == every[0]
+        stats = service.stats()
+        assert stats["workers"] == ["worker-1", "worker-2"]
+        assert set(stats["streams"].values()) == {"worker-1", "worker-2"}
+        with pytest.raises(InvalidArgument, match="found 'worker-0'; there are worker-1, worker-2"):
+            service.remove_worker("worker-0")
+        assert one_pass(reader) == every[1]
+        assert set(service.stats()["trainers"]) <= {0}
+
+
+def test_kills_of_workers_and_of_the_coordinator(cluster: Any, path: str) -> None:
+    every = expected(feed_of(path), passes=2)
+    with serve(feed_of(path)) as service:
+        reader = service.reader()
+        victims = {3: "worker-0", 11: "worker-1", 12: "worker-0", 20: "coordinator", 21: "worker-1", 60: "coordinator"}
+        for batches in every:
+            found = []
+            for batch in reader:
+                found.append(labels(batch))
+                if len(found) in victims:
+                    kill(service, victims[len(found)])
+            assert found == batches
+        assert reader.stats()["retries"] > 0
+
+
+def test_a_kill_with_two_trainers(cluster: Any, path: str) -> None:
+    (every,) = expected(feed_of(path))
+    with serve(feed_of(path)) as service:
+        readers = [service.reader(rank, 2) for rank in range(2)]
+        found = []
+        for parts in zip(*readers, strict=True):
+            found.append(flat(map(labels, parts)))
+            if len(found) in (5, 40):
+                kill(service, "worker-0")
+    assert found == [rows[: len(rows) // 2 * 2] for rows in every]
+
+
+def test_the_loss_of_a_node(cluster: Any, path: str) -> None:
+    every = expected(feed_of(path), passes=2)
+    lost = cluster.add_node(num_cpus=1, resources={"lost": 1}, object_store_memory=100 << 20)
+    cluster.wait_for_nodes()
+    options = {"num_cpus": 0.1, "resources": {"lost": 0.1}}
+    with FeedService(
+        feed_of(path), num_streams=STREAMS, message_bytes=SMALL, num_workers=2, worker_options=options
+    ) as service:
+        reader = service.reader()
+        found = [labels(next(reader)) for _ in range(10)]
+        cluster.remove_node(lost, allow_graceful=False)
+        cluster.add_node(num_cpus=1, resources={"lost": 1}, object_store_memory=100 << 20)  # the workers move there
+        assert found + one_pass(reader) == every[0]
+        assert one_pass(reader) == every[1]
+
+
+def test_kills_of_a_trainer(cluster: Any, service: FeedService, path: str, tmp_path: Path) -> None:
+    (every,) = expected(feed_of(path))
+    checkpoint, log = tmp_path / "checkpoint.json", tmp_path / "log"
+    arguments = [ray.cloudpickle.dumps(service).hex(), str(checkpoint), str(log), cluster.address]
+    command = [sys.executable, "-m", "tests.adapters.ray_feeds", *arguments]
+    for batches_before_the_kill in (1, 40, None):
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2])
+        assert process.stdout is not None
+        lines = 0
+        for line in process.stdout:
+            lines += line == "batch\n"
+            if lines == batches_before_the_kill:
+                process.kill()
+                break
+        process.stdout.close()
+        status = process.wait()
+    assert status == 0
+    assert [json.loads(line) for line in log.read_text().splitlines()] == every
+
+
+# ---- Ends ------------------------------------------------------------------------------------
+
+
+def test_the_thread_ends_with_the_reader(service: FeedService) -> None:
+    for leave in (lambda reader: None, FeedReader.close):
+        reader = service.reader()
+        next(reader)
+        thread = reader._feeder._thread
+        leave(reader)
+        del reader
+        gc.collect()
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+def test_a_program_that_ends_in_the_middle(cluster: Any, service: FeedService) -> None:
+    program = f"""
+import ray
+ray.init({cluster.address!r}, log_to_driver=False)
+reader = ray.cloudpickle.loads(bytes.fromhex({ray.cloudpickle.dumps(service).hex()!r})).reader()
+next(reader)
+print("end")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stdout) == (0, "end\n"), done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_representations(service: FeedService) -> None:
+    assert repr(service) == f"<FeedService {service._namespace}, {STREAMS} streams>"
+    assert repr(service.reader(1, 2)) == f"<FeedReader of rank 1 of 2, {service!r}>"
+    with pytest.raises(InvalidArgument, match="rank: expected less than world 2, found 2"):
+        service.reader(2, 2)
+    assert BATCH * STREAMS < ROWS
