@@ -41,11 +41,11 @@ define cmake
 endef
 
 .DELETE_ON_ERROR:
-.PHONY: help go-env lib install demo demo-files demo-cpp demo-torch gallery wheel wheels sdist sdist-full release \
+.PHONY: help go-env lib install demo demo-files demo-cpp demo-torch demo-ray gallery wheel wheels sdist sdist-full release \
 	bench bench-peers instructions clean format lint lint-go lint-c lint-python lint-ci \
 	test test-go test-cpp test-python test-stubs test-wheel test-sdist test-systems test-adapters test-consumers \
 	test-aarch64 test-aarch64-go test-aarch64-cpp test-aarch64-python \
-	test-modes test-modes-go test-modes-cpp fuzz test-fuzz test-long docs docs-links
+	test-ray-kills test-modes test-modes-go test-modes-cpp fuzz test-fuzz test-long docs docs-links
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -186,6 +186,10 @@ demo-torch: dist/.done build/adapters/.tools ## train with PyTorch's DataLoader,
 	$(ADAPTERS_PIP) install --force-reinstall --no-deps dist/pyarrayfeed-*.whl
 	build/adapters/bin/python examples/recognize_digits_torch/train.py
 
+demo-ray: dist/.done build/adapters/.tools ## train with PyTorch and three preprocessing nodes of Ray, one of which is killed
+	$(ADAPTERS_PIP) install --force-reinstall --no-deps dist/pyarrayfeed-*.whl
+	build/adapters/bin/python examples/ray_digits/train.py
+
 GALLERY := digits_from_files cpp_trainer worker_processes find_the_bottleneck
 
 gallery: build/venv/.pyfeed ## run the scripts of the gallery, and write their pictures into docs/gallery
@@ -306,6 +310,10 @@ test-adapters: build/venv/.pyfeed build/adapters/.tools ## run the tests of the 
 	$(ADAPTERS_PIP) install --force-reinstall --no-deps dist/pyarrayfeed-*.whl
 	build/adapters/bin/python -m pytest tests/adapters
 
+test-ray-kills: dist/.done build/adapters/.tools ## kill actors, nodes and trainers of a FeedService at random: make test-ray-kills KILLS=500 SEED=1
+	$(ADAPTERS_PIP) install --force-reinstall --no-deps dist/pyarrayfeed-*.whl
+	build/adapters/bin/python -m tests.long.ray_kills --kills $(KILLS) --seed $(SEED)
+
 build/consumers/.tools: requirements-consumers.txt
 	$(PYTHON) -m venv build/consumers
 	build/consumers/bin/python -m pip --disable-pip-version-check --quiet install -r $<
@@ -374,6 +382,7 @@ fuzz: | $(CUDA_H) $(GO) ## fuzz formats and programs: make fuzz FUZZTIME=10m
 MINUTES ?= 10
 JOBS ?= $(shell nproc)
 SEED ?= 0
+KILLS ?= 500
 test-long: build/venv/.pyfeed ## run the reliability campaign: make test-long MINUTES=180 JOBS=2 SEED=1
 	python -m tests.long.campaign --minutes $(MINUTES) --jobs $(JOBS) --seed $(SEED) $(PARTS:%=--part %)
 
