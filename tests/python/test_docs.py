@@ -171,7 +171,7 @@ def every(language: str) -> list[Any]:
         pytest.param(block, id=f"{page.name}-{number}")
         for page in PAGES
         for number, block in enumerate(blocks(page, language))
-        if not re.search(r"^(import |from pyfeed\.)(jax|torch)\b", block, re.MULTILINE)  # tests/adapters run these
+        if not re.search(r"^(import |from pyfeed\.)(jax|ray|torch)\b", block, re.MULTILINE)  # tests/adapters run these
     ]
 
 
