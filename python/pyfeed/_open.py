@@ -374,7 +374,7 @@ def open_files(
         Whether each file gets an index, which says where its records are. Then ``len(reader)`` is the number of
         records, and ``reader[i]`` reads any of them. An index is a file ``.NAME.pfindex`` beside the file. It is
         made when it is needed, unless the command ``python -m pyfeed index`` has made it. Arrays (npy, npz, idx,
-        raw), Parquet, MDS and tokens need no such file. Files that are compressed as a whole cannot have an index.
+        raw), Parquet, MDS and tokens need no such file. Files that are compressed as a whole cannot have one.
     index_dir : str or path, optional
         The directory of the indexes, which must exist. A directory implies ``index=True``.
     on_corrupt : {"raise", "skip"}
@@ -1205,8 +1205,8 @@ def open_jsonl(
         each name of the objects in the first MiB is a slot. With ``shapes``, the slots take the values that have
         their ``names``.
     default : float or str, optional
-        The value for a record that has null or nothing where a number or text is expected, such as 0 or ``"nan"``.
-        For a list, its JSON text, such as ``"[]"``. By default, such a record is damage.
+        The value for a record that has null or nothing where a number or text is expected, such as 0 or
+        ``"nan"``. For a list, its JSON text, such as ``"[]"``. By default, such a record is damage.
     column_dtypes : mapping, optional
         The dtypes of values, by path. The dtypes of all others are inferred from the first MiB of the first file:
         int64, uint64, float64, bool or text.

@@ -64,7 +64,12 @@ def write(path: Path, records: int, **options: Any) -> None:
 
 
 # Options of writers, so that an error costs few records.
-SMALL_PARTS = {"recordio": {"records_per_chunk": 20}, "arrow": {"batch_records": 20}, "arrows": {"batch_records": 20}}
+SMALL_PARTS = {
+    "recordio": {"records_per_chunk": 20},
+    "arrow": {"batch_records": 20},
+    "arrows": {"batch_records": 20},
+    "parquet": {"row_group_records": 20},
+}
 
 
 def records_of(name: str) -> int:
@@ -312,7 +317,11 @@ def test_short_reads_are_harmless_and_a_size_of_0_is_not_believed(
     disk.fault(direct_io=True, short=7001, no_size=True)
     assert path.stat().st_size == 0
     for way in ("auto", "read"):
-        assert read(path, io=way) == (expected, None)
+        found, error = read(path, io=way)
+        if name == "a.parquet":  # the footer at the end is read first
+            assert (found, type(error)) == ([], pyfeed.errors.UnsupportedError)
+        else:
+            assert (found, error) == (expected, None)
 
 
 @pytest.mark.parametrize("name", [f"a.{format}" for format in FORMATS])
@@ -320,10 +329,10 @@ def test_an_error_with_direct_io(disk: faulty_disk.Disk, stored: Callable[[str, 
     data = stored(name, records_of(name))
     path, expected = put(disk, name, data)
     start = len(data) // 2 + 5
-    for no_size in (False, True):
+    for no_size in (False,) if name == "a.parquet" else (False, True):
         disk.fault(errno=errno.EIO, start=start, direct_io=True, no_size=no_size)
         found, error = read(path, io="auto")
-        footer = name == "a.arrow"  # which is read first, and is at the end
+        footer = name in ("a.arrow", "a.parquet")  # which is read first, and is at the end
         is_file_error(error, path, errno.EIO, start, len(data) if footer else start)
         assert found == expected[: len(found)]
         assert ".npz" in name or footer or len(found) >= len(expected) // 2 - 22
