@@ -1,6 +1,7 @@
 package parquet
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -74,9 +75,8 @@ func (t *table) names() *columns.Names {
 	return &columns.Names{All: all, Count: len(all)}
 }
 
-// plan decides which columns make which slots. stored are the slots that a writer of the library noted; nil: there are
-// none.
-func (t *table) plan(c *record.Config, o *Options, stored []record.SlotAttributes) error {
+// plan decides which columns make which slots. stored are the slots that a writer of the library noted.
+func (t *table) plan(c *record.Config, o *Options, stored slotsByName) error {
 	groups, err := t.group(c, o, stored)
 	if err != nil {
 		return err
@@ -103,7 +103,7 @@ func (t *table) plan(c *record.Config, o *Options, stored []record.SlotAttribute
 	return nil
 }
 
-func (t *table) group(c *record.Config, o *Options, stored []record.SlotAttributes) (groups []group, err error) {
+func (t *table) group(c *record.Config, o *Options, stored slotsByName) (groups []group, err error) {
 	names := t.names()
 	switch {
 	case len(o.Columns) > 0:
@@ -120,13 +120,13 @@ func (t *table) group(c *record.Config, o *Options, stored []record.SlotAttribut
 				g.name = names.All[g.columns[0]]
 			}
 			if g.single && g.dims == nil && c.Slots == nil {
-				g.dims = storedDims(stored, g.columns[0])
+				g.dims = stored.dims(&t.leaves[g.columns[0]])
 			}
 			groups = append(groups, g)
 		}
 	case c.Slots == nil:
 		for i := range t.leaves {
-			groups = append(groups, group{name: t.leaves[i].label, columns: []int{i}, single: true, dims: storedDims(stored, i)})
+			groups = append(groups, group{name: t.leaves[i].label, columns: []int{i}, single: true, dims: stored.dims(&t.leaves[i])})
 		}
 	case t.byName(c, names):
 		inOrder := slices.Equal(c.Names, names.All) // the columns as they are, of which some may have the same name
@@ -150,10 +150,27 @@ func (t *table) group(c *record.Config, o *Options, stored []record.SlotAttribut
 	return groups, nil
 }
 
-// storedDims returns the dims that a writer of the library noted for a column, if its rows have one size.
-func storedDims(stored []record.SlotAttributes, at int) pyfeed.Dims {
-	if at < len(stored) && stored[at].LoDLevels == 0 && len(stored[at].Dims) > 0 {
-		return stored[at].Dims
+// slotsByName are the slots that a writer of the library noted, by the names of their columns. Another program may have
+// moved, dropped or changed columns, and kept the note.
+type slotsByName map[string]*record.SlotAttributes
+
+// readSlots decodes the note. Without a valid one, there are no slots.
+func readSlots(text string) slotsByName {
+	var all []record.SlotAttributes
+	if text == "" || json.Unmarshal([]byte(text), &all) != nil {
+		return nil
+	}
+	m := slotsByName{}
+	for i := range all {
+		m[all[i].Name] = &all[i]
+	}
+	return m
+}
+
+// dims returns the noted dims of a column of lists, if its rows have one size.
+func (m slotsByName) dims(l *leaf) pyfeed.Dims {
+	if s := m[l.label]; s != nil && l.maxRep == 1 && s.LoDLevels == 0 && len(s.Dims) > 0 && elements(s.Dims) > 0 {
+		return s.Dims
 	}
 	return nil
 }

@@ -225,6 +225,35 @@ func TestColumnsOfOneName(t *testing.T) {
 	})
 }
 
+// The shapes that the writer noted belong to names: another program may have exchanged the columns, and kept the note.
+func TestNotedShapesOfOtherColumns(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.parquet")
+	c := record.Config{Names: []string{"column_a", "column_b"}}
+	numbers := []float32{1, 2, 3, 4, 5, 6}
+	if err := tested.Write(t, path, &c, formattest.Tuple(formattest.TensorOf(numbers, 2, 3), formattest.TensorOf(numbers, 3, 2))); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	note := bytes.Index(data, []byte(`[{"name":`))
+	if note < 0 {
+		t.Fatal("found no note of the shapes")
+	}
+	exchange := strings.NewReplacer("column_a", "column_b", "column_b", "column_a")
+	data = slices.Concat([]byte(exchange.Replace(string(data[:note]))), data[note:])
+	tested.EachWay(t, data, record.Config{}, func(t *testing.T, r record.Records, err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		slots, names, _ := r.(record.Describer).Describe()
+		if names[0] != "column_b" || !slices.Equal(slots[0].Dims, pyfeed.Dims{3, 2}) || !slices.Equal(slots[1].Dims, pyfeed.Dims{2, 3}) {
+			t.Errorf("found the slots %v", slots)
+		}
+	})
+}
+
 // A page with fewer values than it says costs its rows: none is delivered with what the memory held before.
 func TestPageWithoutItsValues(t *testing.T) {
 	data := numbersFile(t, 50, `{"compression": "none"}`)

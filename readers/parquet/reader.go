@@ -1,7 +1,6 @@
 package parquet
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -91,15 +90,11 @@ func (r *records) begin(c *record.Config) (err error) {
 	if r.leaves, err = leavesOf(r.meta.schema); err != nil {
 		return r.file.Corrupt(r.end, -1, "footer: %v", err)
 	}
-	var stored []record.SlotAttributes
-	if r.meta.slots != "" && json.Unmarshal([]byte(r.meta.slots), &stored) != nil || len(stored) != len(r.leaves) {
-		stored = nil
-	}
 	o := record.OptionsFrom[Options](c)
 	if o.Compression != "" || o.RowGroupRecords != 0 {
 		return pyfeed.Errorf(pyfeed.Invalid, "parquet: compression and row_group_records are for writing")
 	}
-	if err := r.plan(c, o, stored); err != nil {
+	if err := r.plan(c, o, readSlots(r.meta.slots)); err != nil {
 		return err
 	}
 	filter, err := r.newFilter(o.Where)
