@@ -51,9 +51,15 @@ def check_paths(name: str, value: Any) -> list[str]:
     return [path(name, one) for one in items(name, value, "a str or path, or several")]
 
 
+# The formats with options that may be mappings.
+_TAGS_WITH_MAPPINGS = ("tfrecord", "csv", "tsv", "jsonl", "parquet", "arrow", "mds")
+
+
 def encode_options(options: Mapping[str, Any], format: str | None, filenames: Sequence[str]) -> dict[str, Any]:
-    """Return a format's options as the library takes them. A mapping of features becomes a list, which has an order."""
+    """Return a format's options as the library takes them. Mappings of features and of columns become lists."""
     given = {key: value for key, value in options.items() if value is not None}
+    if isinstance(given.get("columns"), Mapping):
+        given["columns"] = check_columns("columns", given["columns"])
     features = given.get("features")
     if isinstance(features, Mapping):
         given["features"] = check_features("features", features)
@@ -62,8 +68,9 @@ def encode_options(options: Mapping[str, Any], format: str | None, filenames: Se
     for key in ("dtype", "output_dtype"):  # of tokens
         if isinstance(given.get(key), (type, np.dtype)):
             given[key] = _slots.dtype(key, given[key])
-    if isinstance(given.get("tfrecord"), Mapping):  # beside the options of other formats
-        given["tfrecord"] = encode_options(given["tfrecord"], "tfrecord", ())
+    for key, value in given.items():  # the options of each format, if there are several
+        if key in _TAGS_WITH_MAPPINGS and isinstance(value, Mapping):
+            given[key] = encode_options(value, key, ())
     return given
 
 

@@ -1011,3 +1011,18 @@ def test_optional_members_of_tar_files(tmp_path: Path) -> None:
     assert str(found) == "[([b'a'], -1, nan, [b'']), ([b'b'], 3, nan, [b''])]"
     with pytest.raises(pyfeed.errors.InvalidArgument, match="default: expected an integer, int64"):
         pyfeed.open_tar(tmp_path / "1.tar", fields=[{"name": "cls", "optional": True}])
+
+
+def test_open_files_takes_columns_as_a_mapping(tmp_path: Path) -> None:
+    files = {name: tmp_path / f"a.{name}" for name in ("csv", "tsv", "jsonl", "parquet", "arrow", "mds")}
+    for file in files.values():
+        with open_writer(file, names=["x", "y"]) as writer:
+            writer.write([np.int64(1), np.int64(2)])
+    columns = {"b": "y", "a": {"columns": "x"}}
+    for file in files.values():
+        reader = open_files(file, columns=columns)
+        assert reader.names == ("b", "a")
+        assert [array.item() for array in reader.read()] == [2, 1]
+    options: dict[str, Any] = {name: {"columns": columns} for name in files}
+    reader = open_files(list(files.values()), **options)
+    assert [[array.item() for array in record] for record in reader] == [[2, 1]] * len(files)
