@@ -604,6 +604,124 @@ TEST_F(Shrinking, OtherHandlersOfTheSignalAreAsked) {
     EXPECT_EQ(0, ours("fourth"));
 }
 
+// ---- Files of other programs ----
+
+class FormatsTest : public FilesTest {
+protected:
+    // Returns the path of a file in the testdata of a format.
+    static std::string fixture(const std::string &name) { return PYFEED_TEST_READERS "/" + name; }
+    // Opens a file or folder, with the options of its format as JSON, and joins the first records to one tuple.
+    Tuple first(size_t count, const std::string &name, const std::string &options, OpenFiles files = {}) {
+        const Reader reader = open_files(scope, "files", {name}, files.interleave(1).options(options));
+        return std::move(*reader.batch(count).next(kStuck));
+    }
+    // Returns the byte strings of a slot.
+    static std::vector<std::string> texts(const TensorView &tensor) {
+        const auto bytes = values<uint8_t>(tensor);
+        const auto ends = offsets(tensor, tensor.lod_levels() - 1);
+        std::vector<std::string> out;
+        for (size_t i = 1; i < ends.size(); i++)
+            out.emplace_back(bytes.begin() + ends[i - 1], bytes.begin() + ends[i]);
+        return out;
+    }
+    using Texts = std::vector<std::string>;
+};
+
+TEST_F(FormatsTest, Parquet) {
+    for (const char *program : {"pyarrow_zstd", "pyarrow_v2", "polars", "duckdb", "spark"}) {
+        SCOPED_TRACE(program);
+        const auto tuple = first(6, fixture(std::string("parquet/testdata/") + program + ".parquet"), R"({
+            "columns": [{"name": "text", "columns": "s"}, {"columns": "n", "dtype": "int64", "default": -1}, "l"]})");
+        ASSERT_EQ(3u, tuple.size());
+        EXPECT_EQ((Texts{"", "row 1", "row 2row 2", "", "row 4", "row 5row 5"}), texts(tuple.at(0)));
+        EXPECT_EQ((Numbers{-1, 1, 2, 3, 4, -1}), values<int64_t>(tuple.at(1)));
+        EXPECT_EQ((std::vector<int32_t>{0, 0, 1, 0, 1, 2, 0}), values<int32_t>(tuple.at(2)));
+        EXPECT_EQ((Numbers{0, 0, 1, 3, 6, 6, 7}), offsets(tuple.at(2), 0));
+    }
+    const std::string file = fixture("parquet/testdata/pyarrow_none.parquet");
+    const Reader rows = open_files(scope, "rows", {file}, OpenFiles().options(R"({"columns": ["i"],
+        "where": [["i", ">=", 2000]]})"));  // row groups of 25 rows: those from row 25 on have such a row
+    EXPECT_EQ(25 * 25 - 50, rest(rows).front());
+    EXPECT_ERROR(InvalidArgument, 0, first(6, file, R"({"columns": ["n"]})"), "null", "default");
+    EXPECT_ERROR(InvalidArgument, 0, first(6, file, R"({"columns": ["none"]})"), "columns", "\"i\"", "none");
+}
+
+TEST_F(FormatsTest, Arrow) {
+    const std::string folder = fixture("arrow/testdata/");
+    for (const char *name : {"zstd.arrow", "lz4.arrow"}) {
+        SCOPED_TRACE(name);
+        const auto tuple = first(2, folder + name, R"({"columns": [1, {"name": "number", "columns": 0}]})");
+        EXPECT_EQ((Texts{"word 0 of many that repeat", "word 1 of many that repeat"}), texts(tuple.at(0)));
+        EXPECT_EQ((std::vector<int32_t>{0, 1}), values<int32_t>(tuple.at(1)));
+    }
+    EXPECT_EQ((Texts{"a", "a text of more than twelve bytes", ""}),
+              texts(first(3, folder + "polars.ipc", "{}").at(1)));
+    // A stream, and the folder of a dataset of Hugging Face, whose state.json has the order of its files.
+    EXPECT_EQ((Texts{"a", "", "bcd"}), texts(first(3, folder + "texts.arrows", R"({"columns": [0]})").at(0)));
+    const auto images = first(4, folder + "dataset", R"({"columns": [4, 1]})");
+    EXPECT_EQ((Texts{"png0", "png1", "png2", "png3"}), texts(images.at(0)));
+    EXPECT_EQ((Numbers{0, 1, 1, 0}), values<int64_t>(images.at(1)));
+}
+
+TEST_F(FormatsTest, JsonLines) {
+    const std::string lines = store("a.jsonl", R"({"text": "a cat", "meta": {"stars": 4.5}, "tokens": [17, 3]}
+{"text": "dogs", "meta": {"stars": null}, "tokens": []}
+)");
+    const auto tuple = first(2, lines, R"({"columns": ["text",
+        {"columns": "meta.stars", "dtype": "float32", "default": 0}, {"columns": "tokens", "dtype": "int32"}]})");
+    EXPECT_EQ((Texts{"a cat", "dogs"}), texts(tuple.at(0)));
+    EXPECT_EQ((Floats{4.5, 0}), values<float>(tuple.at(1)));
+    EXPECT_EQ((std::vector<int32_t>{17, 3}), values<int32_t>(tuple.at(2)));
+    EXPECT_EQ((Numbers{0, 2, 2}), offsets(tuple.at(2), 0));
+    EXPECT_ERROR(InvalidArgument, 1, first(2, lines, "{}"), "object", "meta");
+}
+
+TEST_F(FormatsTest, Mds) {
+    for (const char *compression : {"plain", "gz", "zstd", "snappy"}) {
+        SCOPED_TRACE(compression);
+        const auto tuple = first(3, fixture(std::string("mds/testdata/") + compression),
+                                 R"({"columns": ["s", {"columns": "u8"}]})");
+        EXPECT_EQ((Texts{"", "łąka ", "łąka łąka "}), texts(tuple.at(0)));
+        EXPECT_EQ((std::vector<uint8_t>{255, 254, 253}), values<uint8_t>(tuple.at(1)));
+    }
+    EXPECT_ERROR(UnsupportedError, -1, first(1, fixture("mds/testdata/pkl"), "{}"), "pkl", "columns");
+}
+
+TEST_F(FormatsTest, Tokens) {
+    store("train.bin", std::string("\0\0\1\0\2\0\3\0\4\0\5\0\6\0", 14));
+    const auto tuple =
+        first(3, path("train.bin"), R"({"length": 3, "targets": true, "output_dtype": "int64"})",
+              OpenFiles().format("tokens"));
+    EXPECT_EQ((Numbers{0, 1, 2, 3, 4, 5}), values<int64_t>(tuple.at(0)));
+    EXPECT_EQ((Numbers{1, 2, 3, 4, 5, 6}), values<int64_t>(tuple.at(1)));
+
+    // Both files of Megatron-LM; each document is a record.
+    const Writer writer(path("docs.idx"), WriterOptions().format("tokens"));
+    const std::vector<uint16_t> tokens = {1, 2, 3, 4, 5};
+    writer.write({view(&tokens[0], {2})});
+    writer.write({view(&tokens[2], {3})});
+    writer.close();
+    const auto docs = first(2, path("docs.idx"), R"({"documents": "whole"})", OpenFiles().format("tokens"));
+    EXPECT_EQ(tokens, values<uint16_t>(docs.at(0)));
+    EXPECT_EQ((Numbers{0, 2, 5}), offsets(docs.at(0), 0));
+}
+
+TEST_F(FormatsTest, SequenceExamples) {
+    const std::string features = R"({"features": [{"name": "id", "dtype": "int64"},
+        {"name": "frames", "dtype": "float32", "shape": [2], "part": "feature_lists"}]})";
+    const Writer writer(path("a.tfrecord"), WriterOptions().options(features));
+    const Floats frames = {1, 2, 3, 4};
+    for (const int64_t steps : {2, 1}) {
+        const LoD lod = {{0, steps}};
+        writer.write({view(&steps, {}), view(&frames[0], {steps, 2}).with_lod(lod)});
+    }
+    writer.close();
+    const auto tuple = first(2, path("a.tfrecord"), features);
+    EXPECT_EQ((Numbers{2, 1}), values<int64_t>(tuple.at(0)));
+    EXPECT_EQ((Floats{1, 2, 3, 4, 1, 2}), values<float>(tuple.at(1)));
+    EXPECT_EQ((Numbers{0, 2, 3}), offsets(tuple.at(1), 0));
+}
+
 // ---- Writing ----
 
 class WriterTest : public FilesTest {};
