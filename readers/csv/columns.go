@@ -283,8 +283,8 @@ func (t *table) setColumn(i int, g group, given *pyfeed.Slot, o *Options, look f
 		if len(g.columns) != 1 {
 			return invalid("expected 1 column of text, found %d", len(g.columns))
 		}
-		if g.missing != nil {
-			return invalid("default: expected none for text, found %q: an empty field is an empty text", *g.missing)
+		if g.missing != nil && *g.missing != "" {
+			return invalid("default: expected \"\" for text, found %q: an empty field is an empty text", *g.missing)
 		}
 		return record.BytesSlot, false, nil
 	}
