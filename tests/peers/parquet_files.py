@@ -18,6 +18,7 @@ import decimal
 import itertools
 import os
 import sys
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,8 @@ def plain(value: Any, kind: pa.DataType, depth: int) -> Any:
         return TEXT if text else NUMBER
     if isinstance(value, str):
         return value.encode()
+    if isinstance(value, uuid.UUID):
+        return value.bytes
     if isinstance(value, decimal.Decimal):
         return float(value)
     if isinstance(value, datetime.time):
