@@ -75,16 +75,14 @@ func scatter(to, from []byte, stride, size int) {
 	case size == 4:
 		_ = to[(n-1)*stride+3]
 		t, f := unsafe.Pointer(unsafe.SliceData(to)), unsafe.Pointer(unsafe.SliceData(from))
-		for range n {
-			*(*[4]byte)(t) = *(*[4]byte)(f)
-			t, f = unsafe.Add(t, stride), unsafe.Add(f, 4)
+		for i := range n {
+			*(*[4]byte)(unsafe.Add(t, i*stride)) = *(*[4]byte)(unsafe.Add(f, i*4))
 		}
 	case size == 8:
 		_ = to[(n-1)*stride+7]
 		t, f := unsafe.Pointer(unsafe.SliceData(to)), unsafe.Pointer(unsafe.SliceData(from))
-		for range n {
-			*(*[8]byte)(t) = *(*[8]byte)(f)
-			t, f = unsafe.Add(t, stride), unsafe.Add(f, 8)
+		for i := range n {
+			*(*[8]byte)(unsafe.Add(t, i*stride)) = *(*[8]byte)(unsafe.Add(f, i*8))
 		}
 	default:
 		for i := range n {
@@ -160,14 +158,12 @@ func (d *dictionaryFixed) next(to []byte, stride, n int) error {
 		t, f := unsafe.Pointer(unsafe.SliceData(out)), unsafe.Pointer(unsafe.SliceData(d.values))
 		switch d.size {
 		case 4:
-			for _, i := range all {
-				*(*[4]byte)(t) = *(*[4]byte)(unsafe.Add(f, int(i)*4))
-				t = unsafe.Add(t, stride)
+			for j, i := range all {
+				*(*[4]byte)(unsafe.Add(t, j*stride)) = *(*[4]byte)(unsafe.Add(f, int(i)*4))
 			}
 		case 8:
-			for _, i := range all {
-				*(*[8]byte)(t) = *(*[8]byte)(unsafe.Add(f, int(i)*8))
-				t = unsafe.Add(t, stride)
+			for j, i := range all {
+				*(*[8]byte)(unsafe.Add(t, j*stride)) = *(*[8]byte)(unsafe.Add(f, int(i)*8))
 			}
 		default:
 			for j, i := range all {

@@ -568,7 +568,7 @@ def test_a_default_of_one_column(tmp_path: Path) -> None:
     assert str(list(open_csv(tmp_path / "a.csv", columns=columns).batch(2).read())) == str(
         [np.array([5, 1]), np.array([np.nan, 2.0])]
     )
-    with pytest.raises(pyfeed.errors.InvalidArgument, match="default: expected none for text"):
+    with pytest.raises(pyfeed.errors.InvalidArgument, match='default: expected "" for text'):
         open_csv(tmp_path / "a.csv", columns={"a": {"dtype": "bytes", "default": "x"}})
 
 
