@@ -1020,7 +1020,7 @@ def open_arrow(
 ) -> Reader:
     """Make a reader of Arrow files and streams (IPC, Feather version 2): each row is a record.
 
-    A folder that ``save_to_disk`` of Hugging Face's `datasets` has written is read in the order of its
+    A folder that ``save_to_disk`` of Hugging Face's datasets has written is read in the order of its
     ``state.json``.
 
     Parameters
@@ -1396,10 +1396,11 @@ def open_parquet(
     default : float or str, optional
         The value of nulls, such as 0 or ``"nan"``; the text of nulls in columns of text. A null list is empty.
         By default, a null is an error, also with ``on_corrupt="skip"``.
-    where : sequence of (column, operator, value), optional
-        Conditions, with the operators ``==``, ``!=``, ``<``, ``<=``, ``>``, ``>=`` and ``in``, whose value is a
-        sequence. A row group is left out if its statistics show that no row meets all conditions. The rows of
-        other row groups are all read, also those that do not meet the conditions.
+    where : sequence of tuple, optional
+        Conditions, each a column, an operator and a value. The operators are ``==``, ``!=``, ``<``, ``<=``, ``>``,
+        ``>=``, and ``in``, whose value is a sequence. A row group is left out if its statistics show that no row
+        meets all conditions. The rows of other row groups are all read, also those that do not meet the
+        conditions.
     **reading
         The other keyword arguments of `open_files`.
 

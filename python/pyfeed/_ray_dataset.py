@@ -53,7 +53,8 @@ def from_dataset(
 
     Parameters
     ----------
-    dataset : ray.data.Dataset or ray.data.DataIterator
+    dataset
+        A ``ray.data.Dataset`` or ``ray.data.DataIterator``.
         In a worker of Ray Train, usually ``ray.train.get_dataset_shard("train")``, which
         ``Dataset.streaming_split`` has made.
     batch_size : int

@@ -247,9 +247,9 @@ class FeedReader:
 
     Notes
     -----
-    - The order follows from the service's `make_reader` and `num_streams` alone: one batch of each stream in turn.
+    - The order follows from the service's ``make_reader`` and ``num_streams`` alone: one batch of each stream in turn.
     - `state_dict` is the position behind the last batch that was delivered, in about 1 KB for each stream.
-    - A read raises a `ProducerError`, with the traceback of the worker, if `make_reader`, the reader or a function of
+    - A read raises a `ProducerError`, with the traceback of the worker, if ``make_reader``, the reader or a function of
       `map` raised an exception.
     - One thread at a time may use it.
     """
