@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -27,9 +28,11 @@ from .ray_feeds import STREAMS, expected, feed_of, flat, labels, write_numbers
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster() -> Iterator[None]:
+    handler = signal.getsignal(signal.SIGINT)
     ray.init("local", num_cpus=6, include_dashboard=False, log_to_driver=False, object_store_memory=200 << 20)
     yield
     ray.shutdown()
+    signal.signal(signal.SIGINT, handler)  # Ray Train leaves its own, which aborts its run
 
 
 # ---- Ray Train -------------------------------------------------------------------------------
