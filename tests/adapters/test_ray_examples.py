@@ -14,6 +14,8 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/distributed.md").read_text()
 BLOCKS = [block for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "import ray\n" in block]
 
+pytestmark = pytest.mark.timeout(600)  # processes of Ray start slowly on a busy machine
+
 
 def run(*command: str, folder: Path) -> list[str]:
     environment = {**os.environ, "RAY_ADDRESS": "local"}  # not a cluster that runs already

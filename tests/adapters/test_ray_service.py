@@ -26,6 +26,8 @@ SMALL = 2000  # bytes of a message: some batches
 NODE = {"num_cpus": 2, "resources": {"preprocessing": 2}, "object_store_memory": 100 << 20}
 DETECTION = {"health_check_initial_delay_ms": 1000, "health_check_period_ms": 500, "health_check_failure_threshold": 10}
 
+pytestmark = pytest.mark.timeout(600)  # processes of Ray start slowly on a busy machine
+
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:

@@ -25,6 +25,8 @@ import pyfeed
 
 from .ray_feeds import STREAMS, expected, feed_of, flat, labels, write_numbers
 
+pytestmark = pytest.mark.timeout(600)  # processes of Ray start slowly on a busy machine
+
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster() -> Iterator[None]:
