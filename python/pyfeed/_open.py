@@ -1397,9 +1397,9 @@ def open_parquet(
         The value of nulls, such as 0 or ``"nan"``; the text of nulls in columns of text. A null list is empty.
         By default, a null is an error, also with ``on_corrupt="skip"``.
     where : sequence of tuple, optional
-        Conditions, each a column, an operator and a value. The operators are ``==``, ``!=``, ``<``, ``<=``, ``>``,
-        ``>=``, and ``in``, whose value is a sequence. A row group is left out if its statistics show that no row
-        meets all conditions. The rows of other row groups are all read, also those that do not meet the
+        Conditions, each a column, an operator and a value. The operators are ``==``, ``!=``, ``<``, ``<=``,
+        ``>``, ``>=``, and ``in``, whose value is a sequence. A row group is left out if its statistics show that
+        no row meets all conditions. The rows of other row groups are all read, also those that do not meet the
         conditions.
     **reading
         The other keyword arguments of `open_files`.
