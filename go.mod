@@ -3,7 +3,7 @@ module github.com/pyfeed/pyfeed
 go 1.26.0
 
 require (
-	github.com/andybalholm/brotli v1.1.1
+	github.com/dsnet/compress v0.0.1
 	github.com/go-python/gopy v0.4.10
 	github.com/klauspost/compress v1.20.3
 	github.com/pierrec/lz4/v4 v4.1.29

@@ -9,7 +9,7 @@ import (
 	"io"
 	"sync"
 
-	"github.com/andybalholm/brotli"
+	"github.com/dsnet/compress/brotli"
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/s2"
 	"github.com/klauspost/compress/zstd"
@@ -66,7 +66,10 @@ func decompress(codec int32, to, from []byte, poll func() error) error {
 	case codecGzip:
 		n, err = decompressGzip(to, from, poll)
 	case codecBrotli:
-		n, err = readFull(to, brotli.NewReader(bytes.NewReader(from)), poll)
+		var r *brotli.Reader
+		if r, err = brotli.NewReader(bytes.NewReader(from), nil); err == nil {
+			n, err = readFull(to, r, poll)
+		}
 	case codecLZ4Raw:
 		n, err = decompressLZ4(to, from, poll)
 	case codecLZ4:

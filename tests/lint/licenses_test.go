@@ -149,3 +149,14 @@ func TestLicensesAreComplete(t *testing.T) {
 		}
 	}
 }
+
+// A module may link far more than what is used of it. The import would take longer, and more memory.
+func TestTheLibraryLinksNoNetwork(t *testing.T) {
+	for _, architecture := range []string{"amd64", "arm64"} {
+		for _, p := range linkedPackages(t, architecture) {
+			if p.ImportPath == "net/http" || p.ImportPath == "crypto/tls" {
+				t.Errorf("%s: expected no package %s, found it among the dependencies of ./capi: go mod why %s", architecture, p.ImportPath, p.ImportPath)
+			}
+		}
+	}
+}

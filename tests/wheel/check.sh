@@ -53,7 +53,7 @@ expect "functions of pyfeed.h" \
 	"$(sed 's,/\*.*\*/,,' "$package/include/pyfeed.h" | grep -o '^PF_API .*' | grep -o 'pf_[a-z0-9_]*(' | tr -d '(' | sort | xargs)" \
 	"$(nm -D --defined-only "$library" | cut -d' ' -f3 | sort | xargs)"
 size=$(stat -c %s "$library") # the bound is near the size, so that growth is noticed; the library may have 16 MB
-[ "$size" -lt $((12 << 20)) ] || die "size of the library: expected less than 12 MiB, found $size bytes"
+[ "$size" -lt $((11 << 20)) ] || die "size of the library: expected less than 11 MiB, found $size bytes"
 ! readelf -SW "$library" | grep -q '\.symtab' || die "the library is not stripped"
 say "size of the library: $size bytes, stripped"
 # Linux loads a segment only if it is aligned to the page size. On ARM, a page may have 64 KiB.
