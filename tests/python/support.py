@@ -40,6 +40,10 @@ _KINDS: dict[str, list[Any]] = {
 }
 DTYPES = [f"{kind}{bits}" for kind, sizes in _KINDS.items() for bits in sizes]
 
+# The suffixes of files of each format that the library can write, "tokens" for the format without a suffix.
+FILE_FORMATS = ["npy", "npz", "tfrecord", "recordio", "tar", "raw", "csv", "idx"]
+FILE_FORMATS += ["arrow", "arrows", "jsonl", "tokens", "parquet", "mds"]
+
 
 def needs_gil(reason: str) -> pytest.MarkDecorator:
     """Skip a test in a Python that runs without a GIL."""

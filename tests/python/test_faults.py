@@ -18,6 +18,7 @@ from pyfeed.__main__ import main
 import pyfeed
 
 from . import faulty_disk
+from .support import FILE_FORMATS
 
 RECORDS, WIDTH = 400, 250
 SECTOR = 4096
@@ -132,22 +133,6 @@ def is_file_error(error: Exception | None, path: Path, code: int, least: int, en
     assert least <= error.offset <= end
 
 
-FORMATS = [
-    "npy",
-    "npz",
-    "tfrecord",
-    "recordio",
-    "tar",
-    "raw",
-    "csv",
-    "idx",
-    "arrow",
-    "arrows",
-    "jsonl",
-    "tokens",
-    "parquet",
-    "mds",
-]
 PACKED = ["", ".gz", ".zst", ".sz", ".zlib"]
 CODES = {"EIO": errno.EIO, "ESTALE": errno.ESTALE}
 # The codecs that deliver the bytes before an error. The others deliver only complete blocks.
@@ -160,11 +145,13 @@ def packed(format: str) -> list[str]:
     return [f"a.{format}{end}" for end in PACKED if (format, end) not in {("tfrecord", ".zst"), ("tfrecord", ".sz")}]
 
 
-NAMES = [name for format in FORMATS for name in packed(format)]
+NAMES = [name for format in FILE_FORMATS for name in packed(format)]
 
 
-CASES = [(name, io, "EIO") for name in NAMES for io in (["map", "read"] if name.endswith(tuple(FORMATS)) else ["auto"])]
-CASES += [(f"a.{format}", io, "ESTALE") for format in FORMATS for io in ("map", "read")]
+CASES = [
+    (name, io, "EIO") for name in NAMES for io in (["map", "read"] if name.endswith(tuple(FILE_FORMATS)) else ["auto"])
+]
+CASES += [(f"a.{format}", io, "ESTALE") for format in FILE_FORMATS for io in ("map", "read")]
 
 
 @pytest.mark.parametrize(("name", "io", "code"), CASES, ids=["-".join(case) for case in CASES])
@@ -175,7 +162,7 @@ def test_a_sector_that_cannot_be_read(
     data = stored(name, records_of(name))
     path, expected = put(disk, name, data)
     start = len(data) * 6 // 10 // SECTOR * SECTOR
-    packed = not name.endswith(tuple(FORMATS))
+    packed = not name.endswith(tuple(FILE_FORMATS))
     # The smallest number of records that must be delivered before the error: with block compression, those before the
     # damaged block; in recordio and arrow, those of the chunks before; none in npz, whose directory or
     # checksum may be damaged, and in compressed arrow, whose footer is needed.
@@ -324,7 +311,7 @@ def test_short_reads_are_harmless_and_a_size_of_0_is_not_believed(
             assert (found, error) == (expected, None)
 
 
-@pytest.mark.parametrize("name", [f"a.{format}" for format in FORMATS])
+@pytest.mark.parametrize("name", [f"a.{format}" for format in FILE_FORMATS])
 def test_an_error_with_direct_io(disk: faulty_disk.Disk, stored: Callable[[str, int], bytes], name: str) -> None:
     data = stored(name, records_of(name))
     path, expected = put(disk, name, data)
@@ -390,7 +377,7 @@ def convert(path: Path, source: Path) -> None:
 
 
 WRITERS = [(name, "writer") for name in NAMES if not name.endswith((".sz", ".zlib"))]
-WRITERS += [(f"a.{format}", "convert") for format in FORMATS]
+WRITERS += [(f"a.{format}", "convert") for format in FILE_FORMATS]
 
 
 @pytest.mark.parametrize(("name", "by"), WRITERS, ids=["-".join(case) for case in WRITERS])

@@ -27,6 +27,7 @@ import pyfeed
 from pyfeed import LoDTensor, Reader, Scope, open_files, open_npy, open_writer
 
 from .support import (
+    FILE_FORMATS,
     Background,
     Process,
     ends_within_a_second,
@@ -466,26 +467,7 @@ def test_counters_of_files(tmp_path: Path) -> None:
 # ---- Writing ----
 
 
-@pytest.mark.parametrize(
-    "suffix",
-    [
-        "recordio",
-        "npy",
-        "npz",
-        "tfrecord",
-        "tar",
-        "csv",
-        "tsv",
-        "jsonl",
-        "raw",
-        "idx",
-        "arrow",
-        "arrows",
-        "tokens",
-        "parquet",
-        "mds",
-    ],
-)
+@pytest.mark.parametrize("suffix", [*FILE_FORMATS, "tsv"])
 def test_what_is_written_can_be_read(tmp_path: Path, suffix: str) -> None:
     options: dict[str, dict[str, Any]] = {
         "tar": {"names": ["cls"]},

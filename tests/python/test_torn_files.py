@@ -12,6 +12,8 @@ import pytest
 
 import pyfeed
 
+from .support import FILE_FORMATS
+
 ROWS, WIDTH = 400, 1000  # 3 MB of ones
 SHRANK = "the file shrank before this was read"
 
@@ -134,25 +136,7 @@ def row_of(format: str, i: int) -> Any:
     return np.int64(i) if format in ("csv", "jsonl") else np.full(100, i, "int32")
 
 
-@pytest.mark.parametrize(
-    "format",
-    [
-        "npy",
-        "npz",
-        "tfrecord",
-        "recordio",
-        "tar",
-        "raw",
-        "csv",
-        "idx",
-        "arrow",
-        "arrows",
-        "jsonl",
-        "tokens",
-        "parquet",
-        "mds",
-    ],
-)
+@pytest.mark.parametrize("format", FILE_FORMATS)
 @pytest.mark.parametrize("io", ["map", "read"])
 def test_a_file_written_to_while_it_is_read_is_an_error_at_its_end(tmp_path: Path, format: str, io: str) -> None:
     path = tmp_path / f"a.{format}"
