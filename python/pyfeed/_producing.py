@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from . import _native
+from . import _exit, _native
 from ._arguments import format_value, refuse
 from ._failures import format_exception, note_yield, report_unraisable
 from .errors import ArgumentTypeError, ProducerError, QueueClosed, StateError
 
 if TYPE_CHECKING:
     from ._queue import PyArrayFeedQueue
+    from ._reader import Reader
 
 
 def call(kind: str, function: Callable[..., Any], /, *arguments: Any, **options: Any) -> Any:
@@ -171,8 +172,22 @@ def push_all(push: Callable[[Any], None], iterable: Any) -> bool:
             close()
 
 
-def run_passes(queue: PyArrayFeedQueue, function: Callable[..., Iterable[Sequence[Any]]], *, copy: bool = True) -> None:
-    """Call the function of `from_generator` once for each pass, until the queue is shut down. `copy` is that of `push`.
+def start_passes(
+    reader: Reader, queue: PyArrayFeedQueue, function: Callable[..., Iterable[Sequence[Any]]], *, copy: bool = True
+) -> None:
+    """Start a daemon thread that pushes the tuples of each pass of a queue's reader. `copy` is that of `push`."""
+    # The thread must hold neither the reader nor the queue's own object. The latter keeps the exception of a pass,
+    # whose traceback refers to the reader.
+    thread = threading.Thread(
+        target=_run_passes, args=(queue.producer(), function, copy), name=f"pyfeed-{reader.name}", daemon=True
+    )
+    _exit.daemon_threads.add(thread)
+    thread.start()
+    reader._threads = 1
+
+
+def _run_passes(queue: PyArrayFeedQueue, function: Callable[..., Iterable[Sequence[Any]]], copy: bool) -> None:
+    """Call a function once for each pass, until the queue is shut down.
 
     A function with a parameter ``start`` without a default begins at that tuple. From any other function, the reader
     drops the tuples before.

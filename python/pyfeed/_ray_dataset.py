@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from . import _arguments, _exit
+from . import _arguments
 from ._arguments import flag, integer, validate
 from ._lod import LoDTensor
-from ._producing import run_passes
+from ._producing import start_passes
 from ._reader import Reader, feed
 from .errors import DTypeError, InvalidArgument
 
@@ -112,11 +110,7 @@ def from_dataset(
         no_order=_NO_ORDER,
     )
     passes = _Passes(dataset, options, names, itertools.chain([batch], first))
-    thread = threading.Thread(
-        target=partial(run_passes, queue.producer(), passes, copy=False), name=f"pyfeed-{source.name}", daemon=True
-    )
-    _exit.daemon_threads.add(thread)
-    thread.start()
+    start_passes(source, queue, passes, copy=False)
     return source
 
 

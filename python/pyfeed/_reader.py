@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -1222,7 +1221,7 @@ def from_generator(
     [[0, 0], [1, 1], [2, 2]]
     [[0, 0], [1, 1], [2, 2]]
     """
-    from ._producing import check_call, requires, run_passes  # not needed for a loop over files
+    from ._producing import check_call, requires, start_passes  # not needed for a loop over files
 
     start = {"start": 0} if requires(function, "start") else {}
     check_call(function, "a function without arguments, or with the argument start", **start)
@@ -1230,17 +1229,7 @@ def from_generator(
     reader, queue = feed(
         capacity, shapes, place, dtypes, bytes_limit, lod_levels, names, as_dict, name, scope, restartable=True
     )
-    # The thread must hold neither the reader nor the queue's own object. The latter keeps the exception of a pass,
-    # whose traceback refers to the reader.
-    thread = threading.Thread(
-        target=run_passes,
-        args=(queue.producer(), function),
-        name=f"pyfeed-{reader.name}",
-        daemon=True,
-    )
-    _exit.daemon_threads.add(thread)
-    thread.start()
-    reader._threads = 1
+    start_passes(reader, queue, function)
     slots = {"shapes": shapes, "dtypes": dtypes, "lod_levels": lod_levels, "names": names, "as_dict": as_dict}
     reader._recipe = Recipe("from_generator", {**slots, "bytes_limit": bytes_limit}, function=function)
     return reader
