@@ -316,6 +316,7 @@ class Coordinator:
     def retire(self, name: str) -> None:
         """Assign no more streams to a worker."""
         self._retired.add(name)
+        self._listed = [other for other in self._listed if other != name]
 
     def report(self, rank: int, progress: dict[str, Any]) -> None:
         """Note the progress of a trainer."""
@@ -341,7 +342,7 @@ class Coordinator:
             self._listed = sorted(name for name in names - self._retired if name.startswith("worker"))
             self._listed_at = now
             self._suspects = {name: call for name, call in self._suspects.items() if name in names}
-        return [name for name in self._listed if name not in self._retired]
+        return self._listed
 
     def _answers(self, name: str) -> bool:
         """Report whether a worker is alive, as far as is known. A suspect is asked, and answers a later call."""

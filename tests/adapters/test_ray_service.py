@@ -342,6 +342,7 @@ def test_workers_come_and_go(cluster: Any, path: str) -> None:
         found += one_pass(reader)
         assert found == every[0]
         stats = service.stats()
+        assert "worker-0" not in service.stats()["workers"]
         assert stats["workers"] == ["worker-1", "worker-2"]
         assert set(stats["streams"].values()) == {"worker-1", "worker-2"}
         with pytest.raises(InvalidArgument, match="found 'worker-0'; there are worker-1, worker-2"):
