@@ -374,8 +374,11 @@ def _delivered(state: Mapping[str, Any]) -> int:
 
 
 def _position_of(state: Any, num_streams: int) -> FeedPosition:
+    if not isinstance(state, Mapping) or "v" not in state:
+        _arguments.refuse("state", "a dict that state_dict() has returned", state, InvalidArgument)
+    if state["v"] != _STATE_VERSION:  # before the other fields, which a later release may have changed
+        raise InvalidArgument(f"state: expected version {_STATE_VERSION}, found {state['v']}, of a later release")
     try:
-        version, streams, turn = state["v"], state["streams"], int(state["turn"])
         position = FeedPosition(
             int(state["reader"]["pass"]),
             [
@@ -383,14 +386,13 @@ def _position_of(state: Any, num_streams: int) -> FeedPosition:
                     Position(int(s["pass"]), int(s["number"]), encode(s["state"]) if "state" in s else None),
                     int(s["skip"]),
                 )
-                for s in streams
+                for s in state["streams"]
             ],
-            turn,
+            int(state["turn"]),
         )
     except (TypeError, ValueError, KeyError) as error:
         raise InvalidArgument(f"state: expected a dict that state_dict() has returned: {error!r}") from error
-    if version != _STATE_VERSION:
-        raise InvalidArgument(f"state: expected version {_STATE_VERSION}, found {version}, of a later release")
-    if len(streams) != num_streams:
-        raise StateError(f"num_streams: expected {len(streams)}, as when the state was saved, found {num_streams}")
+    saved = len(position.streams)
+    if saved != num_streams:
+        raise StateError(f"num_streams: expected {saved}, as when the state was saved, found {num_streams}")
     return position
