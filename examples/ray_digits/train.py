@@ -12,7 +12,6 @@ if the accuracy is below 0.95.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from typing import Any
@@ -137,7 +136,6 @@ def main() -> None:
     parser.add_argument("--pause", type=float, default=0.01, help="seconds that a step takes longer")
     parser.add_argument("--port", type=int, default=29580, help="of torch.distributed; the second run has the next")
     args = parser.parse_args()
-    os.environ["RAY_DEDUP_LOGS"] = "1"
     cluster = Cluster(
         initialize_head=True,
         head_node_args={"num_cpus": 2, "include_dashboard": False, "object_store_memory": 200 << 20},

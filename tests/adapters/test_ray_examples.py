@@ -26,7 +26,6 @@ def run(*command: str, folder: Path) -> list[str]:
     return done.stdout.splitlines()
 
 
-@pytest.mark.timeout(600)
 def test_a_training_that_loses_a_node_has_the_same_weights(tmp_path: Path) -> None:
     lines = run(str(ROOT / "examples/ray_digits/train.py"), folder=tmp_path)
     assert any(re.fullmatch(r"node killed after \d+ steps", line) for line in lines)
