@@ -26,12 +26,12 @@ from ._producing import fail_pass
 from ._ray_actors import Description, Header, Position, Sent, received, size_of
 from .errors import ProducerError, QueueClosed, StateError
 
-_LONGEST_PAUSE = 0.5  # seconds between two questions for the layout, while no worker is alive
-_LOOK = 0.2  # seconds after which a wait looks whether the pass is over
-_ANSWER = 5.0  # seconds after which the coordinator is asked again
-_REFRESH = 1.0  # seconds after which the layout is requested again, and the progress reported
-_WARN = 30.0  # seconds without a worker after which a warning is logged
-_DEATHS = 6  # of workers that answer one request, beside two of each worker: then the request is what ends them
+_MAX_PAUSE_SECONDS = 0.5  # between two requests for the layout, while no worker is alive
+_POLL_SECONDS = 0.2  # after which a wait checks whether the pass is over
+_ANSWER_SECONDS = 5.0  # after which the coordinator is asked again
+_REFRESH_SECONDS = 1.0  # after which the layout is requested again, and the progress reported
+_WARN_SECONDS = 30.0  # without a worker, after which a warning is logged
+_MAX_DEATHS = 6  # of workers during one request, and two more for each worker: beyond, the request itself ends them
 
 _log = logging.getLogger("pyfeed.ray")
 
@@ -112,6 +112,7 @@ class Streams:
         self._requests: dict[int, _Request] = {}
         self._messages: dict[int, _Message] = {}
         self._metrics = _Metrics(namespace, rank)
+        self._wait_began = 0.0  # or when it was last counted
         self.progress: dict[str, float] = {
             "pass": 0,
             "batches": 0,
@@ -193,22 +194,23 @@ class Streams:
 
     def _receive(self, stream: int, stopped: Callable[[], bool]) -> tuple[Header, list[list[Sent]]]:
         """Return the message that was requested."""
-        start = time.monotonic()
+        self._wait_began = time.monotonic()
         deaths = 0
         while True:
             request = self._requests[stream]
             try:
-                _check_connected()
-                while not ray.wait([request.batches], timeout=_LOOK)[0]:
+                check_connected("FeedReader")
+                while not ray.wait([request.batches], timeout=_POLL_SECONDS)[0]:
                     if stopped():
                         raise _Stopped
-                    _check_connected()
+                    check_connected("FeedReader")
+                    self._count_wait()  # also of a request that is never answered
                 header, batches = ray.get([request.header, request.batches])
             except ray.exceptions.RayError as error:
                 self.progress["retries"] += 1
                 self._metrics.retries.inc()
                 deaths += 1
-                if deaths > _DEATHS + 2 * self._workers.count():
+                if deaths > _MAX_DEATHS + 2 * self._workers.count():
                     raise StateError(
                         f"stream {stream} of the service: expected a worker that can make batch {request.at.number} of "
                         f"pass {request.at.pass_id}, found that {deaths} workers ended meanwhile, "
@@ -221,15 +223,22 @@ class Streams:
                         self._request(other, sent.at, 0, stopped)
                 continue
             del self._requests[stream]
-            self._count(header, batches, time.monotonic() - start)
+            self._count(header, batches)
             return header, batches
 
-    def _count(self, header: Header, batches: list[list[Sent]], waited: float) -> None:
+    def _count(self, header: Header, batches: list[list[Sent]]) -> None:
         size = size_of(batches)
         self.progress["batches"] += header.count
         self.progress["bytes"] += size
-        self.progress["waited_seconds"] += waited
-        self._metrics.count(header.count, size, self.progress["waited_seconds"], self.progress["bytes_held"])
+        self._metrics.count(header.count, size, self.progress["bytes_held"])
+        self._count_wait()
+
+    def _count_wait(self) -> None:
+        """Count the time since the wait began or was counted, and report the progress."""
+        now = time.monotonic()
+        self.progress["waited_seconds"] += now - self._wait_began
+        self._wait_began = now
+        self._metrics.waited.set(self.progress["waited_seconds"])
         self._workers.refresh(self._rank, self.progress)
 
 
@@ -242,17 +251,16 @@ class _Metrics:
         self._bytes = Counter("pyfeed_feed_bytes", "Bytes of these batches.", tags)
         self.retries = Counter("pyfeed_feed_retries", "Requests that went to another worker.", tags)
         self._held = Gauge("pyfeed_feed_bytes_held", "Bytes of the messages that are being delivered.", tags)
-        self._waited = Gauge("pyfeed_feed_waited_seconds", "Seconds in which the next message was not ready.", tags)
-        for metric in (self._batches, self._bytes, self.retries, self._held, self._waited):
+        self.waited = Gauge("pyfeed_feed_waited_seconds", "Seconds in which the next message was not ready.", tags)
+        for metric in (self._batches, self._bytes, self.retries, self._held, self.waited):
             metric.set_default_tags({"service": namespace, "rank": str(rank)})
 
-    def count(self, batches: int, size: int, waited: float, held: float) -> None:
+    def count(self, batches: int, size: int, held: float) -> None:
         """Count a message."""
         for counter, value in ((self._batches, batches), (self._bytes, size)):
             if value:  # Ray refuses 0
                 counter.inc(value)
         self._held.set(held)
-        self._waited.set(waited)
 
 
 class _Workers:
@@ -292,7 +300,7 @@ class _Workers:
 
     def refresh(self, rank: int, progress: dict[str, float]) -> None:
         """Take the layout that was requested a while ago, report the progress, and request the layout again."""
-        if time.monotonic() - self._refreshed < _REFRESH:
+        if time.monotonic() - self._refreshed < _REFRESH_SECONDS:
             return
         self._refreshed = time.monotonic()
         try:
@@ -315,13 +323,13 @@ class _Workers:
             The actor has ended.
         """
         if name not in self._handles:
-            _check_connected()
+            check_connected("FeedReader")
             self._handles[name] = ray.get_actor(name, namespace=self._namespace)
         return self._handles[name]
 
     def _ask(self, failed: list[str], stopped: Callable[[], bool]) -> None:
         """Wait until the streams have workers."""
-        pause, warn = 0.02, time.monotonic() + _WARN
+        pause, warn = 0.02, time.monotonic() + _WARN_SECONDS
         while not stopped():
             try:
                 coordinator = self._handle("coordinator")
@@ -331,7 +339,7 @@ class _Workers:
                     "which made it has ended"
                 ) from error
             try:
-                self._layout = ray.get(coordinator.layout.remote(failed), timeout=_ANSWER)
+                self._layout = ray.get(coordinator.layout.remote(failed), timeout=_ANSWER_SECONDS)
             except ray.exceptions.RayError:
                 self._handles.pop("coordinator", None)
                 self._layout = {}
@@ -340,9 +348,9 @@ class _Workers:
                 return
             if time.monotonic() > warn:
                 _log.warning("no worker of service %s is alive: the trainer waits for one", self._namespace)
-                warn += _WARN
+                warn += _WARN_SECONDS
             time.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            pause = min(2 * pause, _MAX_PAUSE_SECONDS)
         raise _Stopped
 
 
@@ -357,10 +365,10 @@ def _is_lost(request: _Request) -> bool:
     return False
 
 
-def _check_connected() -> None:
-    """Refuse to go on after ``ray.shutdown()``: otherwise the next call of Ray would start a new cluster."""
+def check_connected(name: str) -> None:
+    """Refuse to go on without ``ray.init()`` or after ``ray.shutdown()``: a call of Ray would start a new cluster."""
     if not ray.is_initialized():
-        raise StateError("FeedReader: expected Ray to be initialized, found that it was shut down")
+        raise StateError(f"{name}: expected Ray to be initialized, found that it is not: call ray.init")
 
 
 def _failure(what: str, failure: tuple[str, str, str]) -> ProducerError:
@@ -426,7 +434,7 @@ class Feeder:
     def stop(self) -> None:
         """End the thread, and wait for that, so that it makes no calls of Ray while the interpreter exits."""
         self._queue.shutdown()
-        self._thread.join(2 * _ANSWER)
+        self._thread.join(2 * _ANSWER_SECONDS)
 
     def _set(self, pass_id: int, position: FeedPosition, counted: int) -> None:
         self._pass_id, self._position, self._counted = pass_id, position.copy(), counted

@@ -15,7 +15,7 @@ from ._arguments import function, integer, mapping, optional, validate
 from ._attributes import decode, encode
 from ._place import Place, check_place
 from ._ray_actors import Coordinator, Description, MakeReader, Position, Worker, slot_name
-from ._ray_feed import Feeder, FeedPosition, StreamPosition, Streams
+from ._ray_feed import Feeder, FeedPosition, StreamPosition, Streams, check_connected
 from ._reader import Reader, feed
 from .errors import InvalidArgument, StateError
 
@@ -85,8 +85,7 @@ class FeedService:
         worker_options: Mapping[str, Any] | None = None,
         message_bytes: int = _MESSAGE_BYTES,
     ) -> None:
-        if not ray.is_initialized():
-            raise StateError("FeedService: expected Ray to be initialized, found that it is not: call ray.init")
+        check_connected("FeedService")
         self._namespace = f"pyfeed-{uuid.uuid4().hex[:12]}"
         self._num_streams = num_streams
         self._message_bytes = message_bytes
@@ -168,8 +167,9 @@ class FeedService:
         Raises
         ------
         StateError
-            The service was shut down.
+            The service or Ray was shut down.
         """
+        check_connected("stats")
         try:
             coordinator = ray.get_actor("coordinator", namespace=self._namespace)
         except ValueError as error:
@@ -212,6 +212,7 @@ class _Owner:
         )
 
     def add(self, count: int) -> list[str]:
+        check_connected("FeedService")
         names = []
         for _ in range(count):
             name = f"worker-{self._count}"
@@ -225,6 +226,7 @@ class _Owner:
         return names
 
     def remove(self, name: str) -> None:
+        check_connected("FeedService")
         worker = self._workers.pop(name, None)
         if worker is None:
             known = ", ".join(self._workers) or "none"

@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,11 @@ STREAMS = 3
 MakeReader = Callable[[int, int], pyfeed.Reader]
 
 
-def feed_of(path: str, rows: int = ROWS, fail_at: int = -1, die_at: int = -1) -> MakeReader:
-    """Return a `make_reader` of the numbers below `rows`, in streams of unequal lengths. Row `fail_at` raises."""
+def feed_of(path: str, rows: int = ROWS, fail_at: int = -1, die_at: int = -1, hang_at: int = -1) -> MakeReader:
+    """Return a `make_reader` of the numbers below `rows`, in streams of unequal lengths.
+
+    Row `fail_at` raises, row `die_at` ends the process, and row `hang_at` hangs once, when it has made `path`.hung.
+    """
 
     def make_reader(stream: int, streams: int) -> pyfeed.Reader:
         import pyfeed
@@ -33,6 +37,9 @@ def feed_of(path: str, rows: int = ROWS, fail_at: int = -1, die_at: int = -1) ->
                 raise ValueError(f"row {y} is bad")
             if y == die_at:
                 os._exit(1)
+            if y == hang_at and not os.path.exists(f"{path}.hung"):
+                Path(f"{path}.hung").touch()
+                time.sleep(3600)
             return 2 * x, y
 
         with np.load(path) as arrays:
@@ -40,7 +47,7 @@ def feed_of(path: str, rows: int = ROWS, fail_at: int = -1, die_at: int = -1) ->
             first, end = bounds[stream], bounds[stream + 1]
             x, y = arrays["x"][first:end], arrays["y"][first:end]
         source = pyfeed.from_generator(lambda: zip(x, y, strict=True), [(4,), ()], dtypes=["float32", "int64"])
-        return source.shuffle(50, seed=1).map(double).batch(16)
+        return source.shuffle(50, seed=1).map(double).batch(BATCH)
 
     return make_reader
 

@@ -7,7 +7,9 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from ray.cluster_utils import Cluster
 
 import pyfeed
 
-from .ray_feeds import BATCH, ROWS, STREAMS, expected, feed_of, flat, labels, write_numbers
+from .ray_feeds import ROWS, STREAMS, expected, feed_of, flat, labels, write_numbers
 
 SMALL = 2000  # bytes of a message: some batches
 NODE = {"num_cpus": 2, "resources": {"preprocessing": 2}, "object_store_memory": 100 << 20}
@@ -340,16 +342,32 @@ def test_workers_come_and_go(cluster: Any, path: str) -> None:
         assert service.add_workers(2) == ["worker-1", "worker-2"]
         found += [labels(next(reader)) for _ in range(10)]
         service.remove_worker("worker-0")
+        assert "worker-0" not in service.stats()["workers"]
         found += one_pass(reader)
         assert found == every[0]
         stats = service.stats()
-        assert "worker-0" not in service.stats()["workers"]
         assert stats["workers"] == ["worker-1", "worker-2"]
         assert set(stats["streams"].values()) == {"worker-1", "worker-2"}
         with pytest.raises(InvalidArgument, match="found 'worker-0'; there are worker-1, worker-2"):
             service.remove_worker("worker-0")
         assert one_pass(reader) == every[1]
-        assert set(service.stats()["trainers"]) <= {0}
+
+
+def test_a_worker_that_hangs(cluster: Any, path: str) -> None:
+    """The time that the trainer has waited grows meanwhile. When the worker is removed, another goes on."""
+    every = expected(feed_of(path))[0]
+    with ThreadPoolExecutor(1) as pool, serve(feed_of(path, hang_at=every[4][3])) as service:  # in stream 1
+        reader = service.reader()
+        found = pool.submit(one_pass, reader)
+        deadline = time.monotonic() + 300
+        while service.stats()["trainers"].get(0, {}).get("waited_seconds", 0) < 3 or not Path(f"{path}.hung").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        first = reader.stats()["waited_seconds"]
+        time.sleep(1)
+        assert reader.stats()["waited_seconds"] > first
+        service.remove_worker(service.stats()["streams"][1])
+        assert found.result(300) == every
 
 
 def test_kills_of_workers_and_of_the_coordinator(cluster: Any, path: str) -> None:
@@ -443,9 +461,38 @@ print("end")
     assert "Traceback" not in done.stderr
 
 
+def test_calls_after_the_end_of_ray_start_no_cluster() -> None:
+    program = """
+import pyfeed, ray
+from pyfeed.errors import StateError
+from pyfeed.ray import FeedService
+
+ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False, object_store_memory=100 << 20)
+service = FeedService(lambda stream, streams: pyfeed.random_data([()], count=1), num_streams=1, num_workers=1)
+ray.shutdown()
+for call in (service.stats, service.add_workers, lambda: service.remove_worker("worker-0"), service.reader):
+    try:
+        call()
+    except StateError as error:
+        print(error)
+service.shutdown()
+print(ray.is_initialized())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+    message = "expected Ray to be initialized, found that it is not: call ray.init"
+    names = ("stats", "FeedService", "FeedService", "FeedReader")
+    assert done.stdout.splitlines() == [*(f"{name}: {message}" for name in names), "False"], done.stderr
+
+
+def test_metrics(service: FeedService) -> None:
+    infos = [metric.info for metric in vars(service.reader(1, 2)._streams._metrics).values()]
+    names = {f"pyfeed_feed_{name}" for name in ("batches", "bytes", "bytes_held", "retries", "waited_seconds")}
+    assert {info["name"] for info in infos} == names
+    assert [info["default_tags"] for info in infos] == [{"service": service._namespace, "rank": "1"}] * 5
+
+
 def test_representations(service: FeedService) -> None:
     assert repr(service) == f"<FeedService {service._namespace}, {STREAMS} streams>"
     assert repr(service.reader(1, 2)) == f"<FeedReader of rank 1 of 2, {service!r}>"
     with pytest.raises(InvalidArgument, match="rank: expected less than world 2, found 2"):
         service.reader(2, 2)
-    assert BATCH * STREAMS < ROWS
