@@ -10,24 +10,11 @@ from typing import Any
 import numpy as np
 from harness import NotSupported
 from workloads import tables
-from workloads.batches import MAX_IN_FLIGHT, Arrays, Batches
+from workloads.batches import MAX_IN_FLIGHT, Arrays, Batches, BatchSource
 from workloads.files import ArrayDataset, Batch, Files, collate, shard, stack_bytes
 from workloads.interruption import slow, slow_item
 from workloads.resume import MappedRows, Pipeline, Prepared, Records, Rows
 from workloads.training import AHEAD, BATCH, Passes, Training, endless, stacked
-
-
-class _Made:
-    """A random access data source of batches."""
-
-    def __init__(self, workload: Batches) -> None:
-        self._workload = workload
-
-    def __len__(self) -> int:
-        return 1 << 40
-
-    def __getitem__(self, i: int) -> Arrays:
-        return self._workload.item(i)
 
 
 def batches(workload: Batches) -> Iterator[Arrays]:
@@ -37,7 +24,7 @@ def batches(workload: Batches) -> Iterator[Arrays]:
     """
     import grain
 
-    source = grain.MapDataset.source(_Made(workload))
+    source = grain.MapDataset.source(BatchSource(workload, 1 << 40))
     if not workload.processes:
         return iter(source.to_iter_dataset(grain.ReadOptions(workload.producers, MAX_IN_FLIGHT)))
     # The documentation of ReadOptions advises against threads for data that is in memory.

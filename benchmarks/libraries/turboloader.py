@@ -6,21 +6,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 from harness import NotSupported
-from workloads.batches import MAX_IN_FLIGHT, Arrays, Batches
+from workloads.batches import MAX_IN_FLIGHT, Arrays, Batches, BatchSource
 from workloads.files import ArrayDataset, Batch, Files
-
-
-class _Made:
-    """A map-style dataset of batches. The loader lists the numbers of all batches of a pass."""
-
-    def __init__(self, workload: Batches) -> None:
-        self._workload = workload
-
-    def __len__(self) -> int:
-        return 1 << 20
-
-    def __getitem__(self, i: int) -> Arrays:
-        return self._workload.item(i)
 
 
 def batches(workload: Batches) -> Iterator[Arrays]:
@@ -30,7 +17,7 @@ def batches(workload: Batches) -> Iterator[Arrays]:
     from turboloader import MapDataLoader
 
     loader = MapDataLoader(
-        _Made(workload),
+        BatchSource(workload, 1 << 20),  # the loader lists the numbers of all batches of a pass
         batch_size=1,
         num_workers=workload.producers,
         collate_fn=lambda some: some[0],

@@ -86,6 +86,20 @@ class Batches:
             raise AssertionError(f"batch {i}: expected {self.size} bytes of {expected}, found {data!r}")
 
 
+@dataclass(frozen=True)
+class BatchSource:
+    """The batches as a map-style dataset. They have no end, so its length is as large as a library can take."""
+
+    workload: Batches
+    length: int
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, i: int) -> Arrays:
+        return self.workload.item(i)
+
+
 @functools.cache
 def _finished(workload: Batches) -> Arrays:
     return workload.make(0)

@@ -126,18 +126,13 @@ def shuffled_table(workload: Files, table: Any) -> Iterator[Batch]:
             for j in range(0, len(gathered[0]), workload.batch):
                 yield tuple(array[j : j + workload.batch] for array in gathered)
         return
-    rows = table.take(pyarrow.array(order))
-    taken = [column.combine_chunks() if isinstance(rows, pyarrow.Table) else column for column in rows.columns]
-    by_name = dict(zip(rows.schema.names, taken, strict=True))
-    if workload.content == "text":
-        values, offsets = text_buffers(by_name["text"])
-        labels = by_name["label"].to_numpy()
-    else:
-        values, offsets = by_name["tokens"].values.to_numpy(), by_name["tokens"].offsets.to_numpy()
+    by_name = _by_name(table.take(pyarrow.array(order)))
+    values, offsets = _lists(workload, by_name)
+    labels = by_name["label"].to_numpy() if workload.content == "text" else None
     for i in range(0, len(order), workload.batch):
         some = offsets[i : i + workload.batch + 1]
         batch = values[some[0] : some[-1]], some - some[0]
-        yield (*batch, labels[i : i + workload.batch]) if workload.content == "text" else batch
+        yield batch if labels is None else (*batch, labels[i : i + workload.batch])
 
 
 def text_buffers(strings: Any) -> tuple[npt.NDArray[np.uint8], npt.NDArray[Any]]:
@@ -150,19 +145,29 @@ def text_buffers(strings: Any) -> tuple[npt.NDArray[np.uint8], npt.NDArray[Any]]
     return np.frombuffer(values, np.uint8), found
 
 
-def arrow_batch(workload: Files, table: Any) -> Batch:
-    """The arrays of one batch that has already been shuffled, a table or record batch of Arrow."""
+def _by_name(table: Any) -> dict[str, Any]:
+    """The columns of a table or record batch of Arrow, each in one array."""
     import pyarrow
 
-    taken = [column.combine_chunks() if isinstance(table, pyarrow.Table) else column for column in table.columns]
-    if workload.content == "numbers":
-        return tuple(column.to_numpy() for column in taken)
-    by_name = dict(zip(table.schema.names, taken, strict=True))
+    arrays = [column.combine_chunks() if isinstance(table, pyarrow.Table) else column for column in table.columns]
+    return dict(zip(table.schema.names, arrays, strict=True))
+
+
+def _lists(workload: Files, by_name: dict[str, Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """The values and the offsets of the text or tokens of a table."""
     if workload.content == "text":
-        values, offsets = text_buffers(by_name["text"])
-        return values[offsets[0] : offsets[-1]], offsets - offsets[0], by_name["label"].to_numpy()
-    offsets = by_name["tokens"].offsets.to_numpy()
-    return by_name["tokens"].values.to_numpy()[offsets[0] : offsets[-1]], offsets - offsets[0]
+        return text_buffers(by_name["text"])
+    return by_name["tokens"].values.to_numpy(), by_name["tokens"].offsets.to_numpy()
+
+
+def arrow_batch(workload: Files, table: Any) -> Batch:
+    """The arrays of one batch that has already been shuffled, a table or record batch of Arrow."""
+    by_name = _by_name(table)
+    if workload.content == "numbers":
+        return tuple(array.to_numpy() for array in by_name.values())
+    values, offsets = _lists(workload, by_name)
+    batch = values[offsets[0] : offsets[-1]], offsets - offsets[0]
+    return (*batch, by_name["label"].to_numpy()) if workload.content == "text" else batch
 
 
 def tables(workload: Files, path: str) -> Iterator[Any]:
