@@ -19,7 +19,7 @@ from ._ray_feed import Feeder, FeedPosition, StreamPosition, Streams, check_conn
 from ._reader import Reader, feed
 from .errors import InvalidArgument, StateError
 
-_MESSAGE_BYTES = 8 << 20  # below this size, Ray's object store is slower: docs/performance.md
+_MESSAGE_BYTES = 8 << 20  # a message costs milliseconds beside its bytes: docs/distributed.md
 _CAPACITY = 2  # batches in the queue of a trainer; more wait in Ray's object store
 _STATE_VERSION = 1
 

@@ -21,6 +21,7 @@ from pyfeed.ray import FeedReader, FeedService
 from ray.cluster_utils import Cluster
 
 import pyfeed
+from pyfeed import _ray_feed
 
 from .ray_feeds import ROWS, STREAMS, expected, feed_of, flat, labels, write_numbers
 
@@ -171,7 +172,9 @@ def test_a_position_is_exact(service: FeedService, path: str, steps: int) -> Non
     every = expected(feed_of(path), passes=2)
     reader = service.reader()
     assert [labels(next(reader)) for _ in range(steps)] == every[0][:steps]
-    state = json.loads(json.dumps(reader.state_dict()))
+    text = json.dumps(reader.state_dict())
+    assert len(text) < 1024 * STREAMS
+    state = json.loads(text)
     resumed = service.reader()
     resumed.load_state_dict(state)
     assert resumed.state_dict() == state  # before its thread has begun
@@ -351,6 +354,26 @@ def test_workers_come_and_go(cluster: Any, path: str) -> None:
         with pytest.raises(InvalidArgument, match="found 'worker-0'; there are worker-1, worker-2"):
             service.remove_worker("worker-0")
         assert one_pass(reader) == every[1]
+
+
+def test_a_service_without_workers(
+    cluster: Any, path: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The trainer waits until there is a worker again, and logs a warning meanwhile."""
+    monkeypatch.setattr(_ray_feed, "_WARN_SECONDS", 0.1)
+    every = expected(feed_of(path))[0]
+    with ThreadPoolExecutor(1) as pool, serve(feed_of(path), num_workers=1) as service:
+        reader = service.reader()
+        found = [labels(next(reader)) for _ in range(10)]
+        caplog.clear()
+        service.remove_worker("worker-0")
+        rest = pool.submit(one_pass, reader)
+        deadline = time.monotonic() + 300
+        while f"no worker of service {service._namespace} is alive" not in caplog.text:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        service.add_workers()
+        assert found + rest.result(300) == every
 
 
 def test_a_worker_that_hangs(cluster: Any, path: str) -> None:
