@@ -98,14 +98,10 @@ def from_dataset(
     source, queue = feed(
         capacity,
         [(-1, *slot.shape[1:]) for slot in slots],
-        None,
-        [slot.dtype for slot in slots],
-        0,
-        [len(slot.lod) if isinstance(slot, LoDTensor) else 0 for slot in slots],
-        names,
-        as_dict,
-        None,
-        None,
+        dtypes=[slot.dtype for slot in slots],
+        lod_levels=[len(slot.lod) if isinstance(slot, LoDTensor) else 0 for slot in slots],
+        names=names,
+        as_dict=as_dict,
         restartable=True,
         no_order=_NO_ORDER,
     )

@@ -270,14 +270,10 @@ class FeedReader:
         source, queue = feed(
             _CAPACITY,
             slots.shapes,
-            None,
-            slots.dtypes,
-            0,
-            slots.lod_levels,
-            slots.names or None,
-            as_dict,
-            None,
-            None,
+            dtypes=slots.dtypes,
+            lod_levels=slots.lod_levels,
+            names=slots.names or None,
+            as_dict=as_dict,
             restartable=True,
         )
         self._reader: Reader = source if place is None else source.double_buffer(place)

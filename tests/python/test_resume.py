@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pyfeed._reader import feed
 
 import pyfeed
 from pyfeed import Reader, errors
@@ -271,6 +272,13 @@ def test_an_order_that_is_not_known_is_refused(files: Path) -> None:
     next(mapped)
     with pytest.raises(errors.StateError, match="map: expected ordered=True"):
         mapped.state_dict()
+
+
+def test_a_producer_without_an_order_is_refused() -> None:
+    reader, _ = feed(2, [(2,)], restartable=True, no_order="a test")
+    for chain in (reader, reader.batch(2)):
+        with pytest.raises(errors.StateError, match=r"py_array_reader: expected an order .*: a test"):
+            chain.state_dict()
 
 
 def test_a_fifo_is_refused(tmp_path: Path) -> None:
