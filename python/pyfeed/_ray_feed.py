@@ -431,10 +431,13 @@ class Feeder:
                 self._begin = 0, FeedPosition.beginning(self._begin[1].pass_id + 1, self._num_streams)
             reset_reader()
 
-    def stop(self) -> None:
-        """End the thread, and wait for that, so that it makes no calls of Ray while the interpreter exits."""
+    def shut_down(self) -> None:
+        """Tell the thread to end."""
         self._queue.shutdown()
-        self._thread.join(2 * _ANSWER_SECONDS)
+
+    def join(self, timeout: float) -> None:
+        """Wait for the end of the thread."""
+        self._thread.join(max(timeout, 0))
 
     def _set(self, pass_id: int, position: FeedPosition, counted: int) -> None:
         self._pass_id, self._position, self._counted = pass_id, position.copy(), counted
@@ -486,8 +489,13 @@ _feeders: weakref.WeakSet[Feeder] = weakref.WeakSet()
 
 
 def _stop_feeders() -> None:
-    for feeder in list(_feeders):
-        feeder.stop()
+    """End all threads, and wait for that, so that they make no calls of Ray while the interpreter exits."""
+    feeders = list(_feeders)
+    for feeder in feeders:
+        feeder.shut_down()
+    end = time.monotonic() + 2 * _ANSWER_SECONDS  # of all together
+    for feeder in feeders:
+        feeder.join(end - time.monotonic())
 
 
 # Ray has registered its own exit before, and so it comes after this.

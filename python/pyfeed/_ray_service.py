@@ -393,4 +393,6 @@ def _position_of(state: Any, num_streams: int) -> FeedPosition:
     saved = len(position.streams)
     if saved != num_streams:
         raise StateError(f"num_streams: expected {saved}, as when the state was saved, found {num_streams}")
+    if not 0 <= position.turn < num_streams:
+        raise InvalidArgument(f"state: turn: expected a stream, 0 to {num_streams - 1}, found {position.turn}")
     return position

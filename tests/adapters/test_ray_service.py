@@ -224,6 +224,8 @@ def test_states_that_do_not_fit(service: FeedService, path: str) -> None:
     for later in ({**state, "v": 2}, {"v": 2, "other": 3}):
         with pytest.raises(InvalidArgument, match="expected version 1, found 2"):
             reader.load_state_dict(later)
+    with pytest.raises(InvalidArgument, match=r"turn: expected a stream, 0 to \d, found 9"):
+        reader.load_state_dict({**state, "turn": 9})
     with pytest.raises(StateError, match="num_streams: expected 2, as when the state was saved, found 3"):
         reader.load_state_dict({**state, "streams": state["streams"][:2]})
     assert one_pass(reader) == expected(feed_of(path))[0]
