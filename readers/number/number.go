@@ -1,5 +1,6 @@
-// Package number parses and formats the numbers of text formats, for each dtype. Floats are rounded correctly. The
-// functions that start with Scan, Leading, Exponent and Quotient are parts of the formats' own loops over many numbers.
+// Package number parses and formats numbers as text, in files and in options, for each dtype. Floats are rounded
+// correctly. The functions that start with Scan, Leading, Exponent and Quotient are parts of the formats' own loops over
+// many numbers.
 package number
 
 import (
@@ -161,8 +162,8 @@ func (d *Decimal) Exact() (f float64, ok bool) {
 	return f, true
 }
 
-// Halfway reports whether f lies in the middle between two Float32: then the number that f is the nearest float64 of
-// may be nearer to one of them. f is normal as a float32, like all results of exact.
+// Halfway reports whether f lies in the middle between two float32s: then the number that f is the nearest float64 of
+// may be nearer to one of them. f is normal as a float32, like all results of Exact.
 func Halfway(f float64) bool { return math.Float64bits(f)&(1<<29-1) == 1<<28 }
 
 // ScanFloat64 parses a number at p that ends at q. q is p if the number has to be parsed in another way.
@@ -367,10 +368,10 @@ func Halve(f float64, d pyfeed.DType) (uint16, bool) {
 		return sign, true
 	default:
 		// In units of the last place; below the normal numbers, that is the unit of the smallest normal number.
-		_, Exponent := math.Frexp(size)
-		Exponent = max(Exponent-1, 1-bias)
-		units := uint64(math.RoundToEven(math.Ldexp(size, fraction-Exponent)))
-		h := units + uint64(Exponent+bias-1)<<fraction // the Leading one adds 1 to the Exponent
+		_, exponent := math.Frexp(size)
+		exponent = max(exponent-1, 1-bias)
+		units := uint64(math.RoundToEven(math.Ldexp(size, fraction-exponent)))
+		h := units + uint64(exponent+bias-1)<<fraction // the leading one adds 1 to the exponent
 		return sign | uint16(min(h, uint64(infinity))), h < uint64(infinity)
 	}
 }
@@ -378,9 +379,9 @@ func Halve(f float64, d pyfeed.DType) (uint16, bool) {
 // FromHalf returns the value of a float16 or bfloat16.
 func FromHalf(h uint16, d pyfeed.DType) float64 {
 	fraction, bias := halfFormat(d)
-	Exponent := int(h & 0x7fff >> fraction)
+	exponent := int(h & 0x7fff >> fraction)
 	f := float64(h & (1<<fraction - 1))
-	switch Exponent {
+	switch exponent {
 	case 0x7fff >> fraction:
 		if f != 0 {
 			return math.NaN()
@@ -389,7 +390,7 @@ func FromHalf(h uint16, d pyfeed.DType) float64 {
 	case 0:
 		f = math.Ldexp(f, 1-bias-fraction)
 	default:
-		f = math.Ldexp(f+float64(uint(1)<<fraction), Exponent-bias-fraction)
+		f = math.Ldexp(f+float64(uint(1)<<fraction), exponent-bias-fraction)
 	}
 	if h&0x8000 != 0 {
 		f = -f
