@@ -45,7 +45,6 @@ type column struct {
 	media  string       // the Hugging Face feature whose bytes this is, such as "Image"; "": none
 	path   *field       // the path of such a feature
 	reason string       // why the column cannot be read; "": it can
-	top    string       // the name of the column of the schema
 }
 
 func (c *column) String() string { return columns.Label(shorten(c.name), c.number) }
@@ -96,13 +95,8 @@ func columnsOf(s *schema) []*column {
 		}
 	}
 	var l leaves
-	for i, f := range s.fields {
+	for _, f := range s.fields {
 		l.add(f, f.name, features[f.name])
-		for _, c := range l.all[:] {
-			if c.top == "" {
-				c.top = cmp.Or(f.name, fmt.Sprint(i))
-			}
-		}
 	}
 	for i, c := range l.all {
 		c.number = i

@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"math"
 	"math/big"
-	"strconv"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
 	"github.com/pyfeed/pyfeed/readers/columns"
+	"github.com/pyfeed/pyfeed/readers/number"
 	"github.com/pyfeed/pyfeed/readers/record"
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
@@ -88,70 +88,16 @@ func (r *records) read(c *column, missing *columns.Value, own bool) (*reading, e
 
 // parseElement returns the bytes of an element of a column.
 func parseElement(text string, c *column) ([]byte, error) {
-	bits, err := uint64(0), error(nil)
-	size := c.dtype.Size()
-	switch d := c.dtype; d {
-	case pyfeed.Bool:
-		var is bool
-		if is, err = strconv.ParseBool(text); is {
-			bits = 1
-		}
-	case pyfeed.Int8, pyfeed.Int16, pyfeed.Int32, pyfeed.Int64:
-		var v int64
-		v, err = strconv.ParseInt(text, 10, 8*size)
-		bits = uint64(v)
-	case pyfeed.Uint8, pyfeed.Uint16, pyfeed.Uint32, pyfeed.Uint64:
-		bits, err = strconv.ParseUint(text, 10, 8*size)
-	case pyfeed.Float16:
-		var v float64
-		v, err = strconv.ParseFloat(text, 32)
-		bits = uint64(half(float32(v)))
-		if math.IsInf(v, 0) != (bits&0x7fff == 0x7c00) {
-			err = strconv.ErrRange
-		}
-	case pyfeed.Float32:
-		var v float64
-		v, err = strconv.ParseFloat(text, 32)
-		bits = uint64(math.Float32bits(float32(v)))
-	default:
-		var v float64
-		v, err = strconv.ParseFloat(text, 64)
-		bits = math.Float64bits(v)
-	}
-	if err != nil {
+	kind, _ := number.KindOf(c.dtype)
+	bits, fault := number.Parse([]byte(text), c.dtype, kind)
+	if fault != number.OK {
 		return nil, fmt.Errorf("expected a value of %v, found %q", c.dtype, text)
 	}
-	element := make([]byte, c.size)
+	element, size := make([]byte, c.size), c.dtype.Size()
 	for at := 0; at < len(element); at += size { // several bytes of a fixed_size_binary
 		record.PutElement(element[at:], size, bits)
 	}
 	return element, nil
-}
-
-// half returns the nearest float16.
-func half(f float32) uint16 {
-	b := math.Float32bits(f)
-	sign, exponent, fraction := uint16(b>>16)&0x8000, int(b>>23&0xff)-127+15, b&0x7fffff
-	switch {
-	case b&0x7fffffff > 0x7f800000:
-		return sign | 0x7e00
-	case exponent >= 31:
-		return sign | 0x7c00
-	case exponent < -10:
-		return sign
-	}
-	shift := uint(13)
-	value := uint32(exponent)<<23 | fraction
-	if exponent <= 0 { // subnormal
-		shift += uint(1 - exponent)
-		value = fraction | 0x800000
-	}
-	rest, tie := value&(1<<shift-1), uint32(1)<<(shift-1)
-	value >>= shift
-	if rest > tie || rest == tie && value&1 == 1 {
-		value++
-	}
-	return sign | uint16(value)
 }
 
 // begin prepares the column for a batch. After storage.ErrInterrupted, the next call goes on.

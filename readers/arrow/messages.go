@@ -17,8 +17,7 @@ type entry struct {
 	body     int64 // bytes of the body
 	rows     int64
 	first    int64 // number of the first row, where damage counts as no rows
-	err      error // the damage; nil: there is none
-	resumes  bool  // the number of rows that the damage hides is not known
+	err      error // the damage, which hides an unknown number of rows; nil: there is none
 }
 
 // dictionaryEntry is a dictionary of the file, or a delta that adds values to one.
@@ -327,7 +326,7 @@ func (r *records) extend() error {
 		if torn := r.f.CheckTruncated(); torn != nil {
 			return torn
 		}
-		e.err, e.rows, e.resumes = damage, 0, true
+		e.err, e.rows = damage, 0
 		if x.ended = x.finished; x.stream && !x.ended {
 			if err := r.resume(b); err != nil {
 				return err

@@ -87,7 +87,7 @@ type batchHeader struct {
 	codec    int
 }
 
-// parseBatch parses a RecordBatch. The slices of h are reused.
+// parse parses a RecordBatch. The slices of h are reused.
 func (h *batchHeader) parse(t table) error {
 	h.rows, h.nodes, h.parts, h.variadic, h.codec = t.long(0), h.nodes[:0], h.parts[:0], h.variadic[:0], codecNone
 	b := t.b

@@ -118,7 +118,7 @@ func (r *records) Count() int64 {
 		return -1
 	}
 	for i := range r.index.entries {
-		if r.index.entries[i].resumes {
+		if r.index.entries[i].err != nil {
 			return -1
 		}
 	}

@@ -164,12 +164,20 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// Half rounds as numpy.float32(x).astype("float16") does.
+// A default of float16 is rounded once, as numpy.float64(x).astype("float16") does.
 func TestHalf(t *testing.T) {
-	for f, want := range map[float32]uint16{0: 0, 1: 0x3c00, -2: 0xc000, 65504: 0x7bff, 65520: 0x7c00, 1e-8: 0, 6e-8: 1, 2.9802322e-08: 0, 3e-8: 1,
-		6.1e-05: 0x03ff, 0.1: 0x2e66, 1.0004883: 0x3c00, 1.0014648: 0x3c02} {
-		if got := half(f); got != want {
-			t.Errorf("%v: expected %04x, found %04x", f, want, got)
+	c := &column{dtype: pyfeed.Float16, size: 2}
+	for text, want := range map[string]uint16{"0": 0, "-0": 0x8000, "1": 0x3c00, "-2": 0xc000, "65504": 0x7bff, "65519.99": 0x7bff, "1e-8": 0, "6e-8": 1,
+		"2.9802322e-08": 0, "3e-8": 1, "6.1e-05": 0x03ff, "0.1": 0x2e66, "1.00146484375": 0x3c02, "inf": 0x7c00, "nan": 0x7e00,
+		"1.00048828125": 0x3c00, "1.00048828126": 0x3c01, "1.0014648": 0x3c01} { // a tie, and numbers whose nearest float32 is a tie
+		element, err := parseElement(text, c)
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+		} else if got := binary.NativeEndian.Uint16(element); got != want {
+			t.Errorf("%s: expected %04x, found %04x", text, want, got)
 		}
+	}
+	if _, err := parseElement("65520", c); err == nil {
+		t.Error("65520: expected an error, found none")
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/pierrec/lz4/v4"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/readers/number"
 	"github.com/pyfeed/pyfeed/readers/record"
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
@@ -89,8 +90,7 @@ type writer struct {
 	record.FileWriter
 	stream  bool
 	codec   int
-	records int // of a batch, at most
-	slots   []pyfeed.Slot
+	records int       // of a batch, at most
 	columns []written // nil: the first tuple decides
 	begun   bool
 	rows    int
@@ -134,7 +134,7 @@ func (w *writer) setSlots(slots []pyfeed.Slot) (err error) {
 			c.offsets = append(c.offsets, []int32{0})
 		}
 		switch {
-		case !strings.Contains(floatsAndIntegers, s.DType.String()+" "):
+		case !hasType(s.DType):
 			return pyfeed.SlotErrorf(pyfeed.Type, i, "arrow: dtype: expected real numbers, bool, or byte strings, found %v", s.DType)
 		case s.LoDLevels > 2:
 			return pyfeed.SlotErrorf(pyfeed.Shape, i, "arrow: LoD: expected at most 2 levels, found %d", s.LoDLevels)
@@ -146,11 +146,14 @@ func (w *writer) setSlots(slots []pyfeed.Slot) (err error) {
 		w.columns = append(w.columns, c)
 	}
 	w.Spec, err = pyfeed.NewSpec(slots)
-	w.slots = slots
 	return err
 }
 
-const floatsAndIntegers = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 "
+// hasType reports whether Arrow has the elements of a dtype.
+func hasType(d pyfeed.DType) bool {
+	_, real := number.KindOf(d)
+	return real && d != pyfeed.BFloat16
+}
 
 func (w *writer) encode(t *pyfeed.Tuple) error {
 	if w.columns == nil {
@@ -301,11 +304,8 @@ func (c *written) field(b *builder, name string, types []int) int {
 		size := c.dims[len(c.dims)-countOf(types, typeFixedList)]
 		details, _ = b.table(tableField{0, 4, uint64(size)})
 	case typeInt:
-		signed := uint64(0)
-		if strings.HasPrefix(c.dtype.String(), "int") {
-			signed = 1
-		}
-		details, _ = b.table(tableField{0, 4, uint64(8 * c.dtype.Size())}, tableField{1, 1, signed})
+		below, _ := number.Bounds(c.dtype)
+		details, _ = b.table(tableField{0, 4, uint64(8 * c.dtype.Size())}, tableField{1, 1, pick[uint64](below > 0, 1, 0)})
 	case typeFloat:
 		details, _ = b.table(tableField{0, 2, uint64(c.dtype.Size() / 4)})
 	default:

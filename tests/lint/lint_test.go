@@ -65,7 +65,7 @@ var allowed = map[string][]string{
 
 	"readers/columns":  {"pyfeed", "readers/record"},
 	"readers/number":   {"pyfeed", "readers/record"},
-	"readers/arrow":    append([]string{"readers/columns"}, format...),
+	"readers/arrow":    append([]string{"readers/columns", "readers/number"}, format...),
 	"readers/csv":      append([]string{"readers/columns", "readers/number"}, format...),
 	"readers/idx":      format,
 	"readers/jsonl":    append([]string{"readers/columns", "readers/number"}, format...),
