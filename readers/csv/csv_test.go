@@ -248,6 +248,16 @@ func TestUnclosedQuote(t *testing.T) {
 	})
 }
 
+// A file that is cut off in a damaged record is an error too, not the end.
+func TestCutOffAfterDamage(t *testing.T) {
+	for _, options := range []string{`{"dtypes": {"a": "int64", "b": "bytes"}}`, `{"dtypes": {"a": "int64", "b": "bytes"}, "quote": ""}`} {
+		for _, quote := range []string{"", `"bad" quote`} {
+			c := record.Config{Options: formattest.Options[Options](t, options)}
+			tested.CutOff(t, "a,b\n1,2\nx,"+quote, c, nil, `expected a number of int64, found "x"`)
+		}
+	}
+}
+
 func TestTooLongARecord(t *testing.T) {
 	data := "1,2\n3,\"" + strings.Repeat("x", 100) + "\n" + strings.Repeat("y", 50) + "\n5,6\n"
 	for _, limit := range []int{20, 60, 105} {

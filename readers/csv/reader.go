@@ -82,14 +82,8 @@ func (r *records) begin(f format, c *record.Config) (err error) {
 	if r.dialect, err = f.dialect(o); err != nil {
 		return err
 	}
-	b, err := r.file.Peek(3)
-	if err != nil && len(b) < 3 {
+	if err := r.file.BeginText(); err != nil {
 		return err
-	}
-	if bytes.HasPrefix(b, []byte("\xef\xbb\xbf")) {
-		r.file.Skip(3)
-	} else if bytes.HasPrefix(b, []byte("\xff\xfe")) || bytes.HasPrefix(b, []byte("\xfe\xff")) {
-		return r.file.Corrupt(0, -1, "expected text in UTF-8, found UTF-16")
 	}
 	if o.Header == nil || *o.Header {
 		if err := r.header(o); err != nil {
@@ -163,15 +157,7 @@ func (r *records) header(o *Options) error {
 
 // peek returns the data from the position on, and whether that is the rest of the file.
 func (r *records) peek(n int) (b []byte, end bool, err error) {
-	b, err = r.file.Peek(n)
-	end = err == nil && (r.file.IsMapped() || len(b) < n)
-	if limit := min(max(n, storage.PollEvery), r.maxRecord); len(b) > limit {
-		b, end = b[:limit], false
-	}
-	if err == nil {
-		err = r.file.Poll()
-	}
-	return b, end, err
+	return r.file.PeekText(n, r.maxRecord)
 }
 
 // grow returns how many bytes to request when b, which begins at the position, ends within a record.
@@ -771,14 +757,14 @@ func (r *records) Resync() error {
 		return err
 	case err == nil && !r.skipping:
 		r.file.Skip(n)
-	case r.fileFailed:
-		err = io.EOF
+	case r.fileFailed: // after this error, nothing can be read
 	default:
 		r.approximate = true
-		err = r.skipLine()
+		err = r.file.SkipLine()
 		if r.skipping = err == storage.ErrInterrupted; r.skipping {
 			return err
 		}
+		r.fileFailed = err != nil
 	}
 	r.record++
 	r.err = err
@@ -810,29 +796,6 @@ func (r *records) extent() (n, fields int, err error) {
 		if want, err = r.grow(b, failed); err != nil {
 			return 0, fields, err
 		}
-	}
-}
-
-// skipLine moves past the next line end. After an interruption, the next call goes on.
-func (r *records) skipLine() error {
-	for {
-		b, err := r.file.Peek(1)
-		if err == nil {
-			err = r.file.Poll()
-		}
-		if err == storage.ErrInterrupted {
-			return err
-		}
-		b = b[:min(len(b), storage.PollEvery)]
-		if len(b) == 0 {
-			r.fileFailed = err != nil
-			return io.EOF
-		}
-		if k := bytes.IndexByte(b, '\n'); k >= 0 {
-			r.file.Skip(k + 1)
-			return nil
-		}
-		r.file.Skip(len(b))
 	}
 }
 

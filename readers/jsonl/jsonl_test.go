@@ -292,3 +292,9 @@ func TestLongLines(t *testing.T) {
 		}
 	})
 }
+
+// A file that is cut off in a line that is too long is an error too, not the end.
+func TestCutOffAfterDamage(t *testing.T) {
+	limit := func(r record.Records) { r.(*records).maxRecord = 1 << 10 }
+	tested.CutOff(t, `{"a": "x"}`+"\n"+`{"a": "`, record.Config{}, limit, "expected a line of at most 1024 bytes")
+}

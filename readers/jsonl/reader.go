@@ -61,14 +61,8 @@ type records struct {
 
 func (r *records) begin(c *record.Config) error {
 	o := record.OptionsFrom[Options](c)
-	b, err := r.file.Peek(3)
-	if err != nil && len(b) < 3 {
+	if err := r.file.BeginText(); err != nil {
 		return err
-	}
-	if bytes.HasPrefix(b, []byte("\xef\xbb\xbf")) {
-		r.file.Skip(3)
-	} else if bytes.HasPrefix(b, []byte("\xff\xfe")) || bytes.HasPrefix(b, []byte("\xfe\xff")) {
-		return r.file.Corrupt(0, -1, "expected text in UTF-8, found UTF-16")
 	}
 	r.first = r.file.Offset()
 	if c.Slots != nil {
@@ -91,15 +85,7 @@ func (r *records) begin(c *record.Config) error {
 
 // peek returns the data from the position on, and whether that is the rest of the file.
 func (r *records) peek(n int) (b []byte, end bool, err error) {
-	b, err = r.file.Peek(n)
-	end = err == nil && (r.file.IsMapped() || len(b) < n)
-	if limit := min(max(n, storage.PollEvery), r.maxRecord); len(b) > limit {
-		b, end = b[:limit], false
-	}
-	if err == nil {
-		err = r.file.Poll()
-	}
-	return b, end, err
+	return r.file.PeekText(n, r.maxRecord)
 }
 
 // grow returns how many bytes to request when b, which begins at the position, ends within a line.
@@ -514,10 +500,11 @@ func (r *records) Resync() error {
 		r.err = io.EOF
 		return r.err
 	}
-	err := r.skipLine()
+	err := r.file.SkipLine()
 	if err == storage.ErrInterrupted {
 		return err
 	}
+	r.fileFailed = err != nil
 	r.record++
 	r.err = err
 	return err
@@ -525,29 +512,6 @@ func (r *records) Resync() error {
 
 // Number implements record.Numberer. Every line that is not blank is a record, also a damaged one.
 func (r *records) Number() (int64, bool) { return r.record, !r.approximate }
-
-// skipLine moves behind the next line end. After an interruption, the next call goes on.
-func (r *records) skipLine() error {
-	for {
-		b, err := r.file.Peek(1)
-		if err == nil {
-			err = r.file.Poll()
-		}
-		if err == storage.ErrInterrupted {
-			return err
-		}
-		b = b[:min(len(b), storage.PollEvery)]
-		if len(b) == 0 {
-			r.fileFailed = err != nil
-			return io.EOF
-		}
-		if k := bytes.IndexByte(b, '\n'); k >= 0 {
-			r.file.Skip(k + 1)
-			return nil
-		}
-		r.file.Skip(len(b))
-	}
-}
 
 // CheckTruncated calls that of the File.
 func (r *records) CheckTruncated() error { return r.file.CheckTruncated() }
