@@ -141,7 +141,7 @@ func (e *examples) divideSteps(s *pyfeed.LoDTensor, c *column, values int) {
 
 // copySteps copies the values of all steps, which were counted.
 func (e *examples) copySteps(s *pyfeed.LoDTensor, c *column, to []byte, values int) (ok bool) {
-	wide := unsafe.Slice((*int64)(unsafe.Pointer(unsafe.SliceData(to))), 0)
+	var wide []int64
 	narrow := to
 	switch {
 	case c.list == floats:

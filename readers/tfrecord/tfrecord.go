@@ -25,8 +25,8 @@ import (
 
 // Options are the options of the format.
 type Options struct {
-	// Features of a tf.train.Example or tf.train.SequenceExample become the slots, in this order. Without Features there is one slot of bytes,
-	// "record".
+	// Features of a tf.train.Example or tf.train.SequenceExample become the slots, in this order. Without Features there
+	// is one slot of bytes, "record".
 	Features Features `json:"features"`
 	// Compression is "none", "gzip" or "zlib". "": for writing, that of the file's suffix (.gz, .zlib); for reading, it
 	// is detected by the first bytes of the file.

@@ -18,15 +18,12 @@ import (
 //	FloatList    { repeated float value = 1; }          // packed, or not
 //	Int64List    { repeated int64 value = 1; }          // packed, or not
 //
-// The messages are parsed in place. Unknown fields are skipped. But then
-//
 //	SequenceExample { Features context = 1; FeatureLists feature_lists = 2; }
-//
 //	FeatureLists    { map<string, FeatureList> feature_list = 1; }
 //	FeatureList     { repeated Feature feature = 1; }
 //
-// would be read as an Example that has only its context, which is mostly empty. So the second field is detected if an
-// Example is expected.
+// The messages are parsed in place, and unknown fields are skipped. A SequenceExample would therefore be read as an
+// Example that has only its context, which is mostly empty. So its second field is an error where an Example is expected.
 const featureLists = 2
 
 // field returns the number and the value of the field with a length at the beginning of b, and the size of the whole

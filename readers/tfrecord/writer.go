@@ -14,8 +14,8 @@ import (
 )
 
 // Create creates a file for writing. A tuple becomes a record. If there are Features, the record is an Example or a
-// SequenceExample of these features. Without Features, a tuple of one slot of bytes, named "record" or not named, is written as it is. Any other
-// tuple becomes an Example in which each slot is a feature with the slot's name.
+// SequenceExample of these features. Without Features, a tuple of one slot of bytes, named "record" or not named, is
+// written as it is. Any other tuple becomes an Example in which each slot is a feature with the slot's name.
 func Create(path string, c *record.Config) (record.Writer, error) {
 	o, to, err := resolveOptions(c)
 	if err != nil {
