@@ -2,6 +2,7 @@ package arrow
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -100,6 +101,40 @@ func TestInterrupted(t *testing.T) {
 		if n := tested.Interrupted(t, read(t, name), record.Config{}); n < 2 {
 			t.Errorf("%s: expected at least 2 polls, found %d", name, n)
 		}
+	}
+}
+
+// The search for a message behind damage can be interrupted at any poll, also where it reads what looks like a message.
+func TestInterruptedSearch(t *testing.T) {
+	const n = 1 << 14
+	values := make([]uint64, n)
+	values[n/2] = 600_000<<32 | continuation // like the prefix of a message of that size
+	slots := []pyfeed.Slot{{DType: pyfeed.Uint64, Dims: pyfeed.Dims{n}}}
+	path := filepath.Join(t.TempDir(), "a.arrows")
+	w, err := Create(path, &record.Config{Slots: slots, Options: &Options{BatchRecords: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 12 { // more than what is read at a time
+		if err := w.Write(formattest.Tuple(formattest.TensorOf(values, n))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	batch := bytes.Index(data[8*n:], binary.LittleEndian.AppendUint32(nil, continuation)) + 8*n // the second one
+	for batch%8 > 0 || binary.LittleEndian.Uint32(data[batch+4:]) > 1<<10 {
+		batch += 4
+		batch += bytes.Index(data[batch:], binary.LittleEndian.AppendUint32(nil, continuation))
+	}
+	binary.LittleEndian.PutUint32(data[batch+4:], 1<<30)
+	if polls := tested.Interrupted(t, data, record.Config{}); polls < 20 {
+		t.Errorf("expected at least 20 polls, found %d", polls)
 	}
 }
 

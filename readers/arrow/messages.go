@@ -41,6 +41,8 @@ type index struct {
 	rows         int64   // of all entries
 	ended        bool    // there are no more messages
 	finished     bool    // the stream has ended, but the file has not
+	damage       *entry  // the message behind it is searched for, from search on; nil: none is
+	search       int64
 }
 
 // fault returns an error about bytes of the file.
@@ -208,7 +210,7 @@ func (r *records) message(b block) (m message, err error) {
 // beginStream reads the schema of a stream.
 func (r *records) beginStream() error {
 	r.index.stream = true
-	m, b, err := r.nextMessage()
+	m, b, err := r.messageAt(0)
 	if err != nil {
 		return err
 	}
@@ -225,9 +227,9 @@ func (r *records) beginStream() error {
 	return nil
 }
 
-// nextMessage reads the metadata of the next message of a stream. The metadata of the block has 0 bytes at the end.
-func (r *records) nextMessage() (m message, b block, err error) {
-	b.at = r.index.next
+// messageAt reads the metadata of the message of a stream at an offset. The metadata of the block has 0 bytes at the end.
+func (r *records) messageAt(offset int64) (m message, b block, err error) {
+	b.at = offset
 	head, err := r.at(b.at, prefixBytes)
 	if err != nil {
 		return m, b, err
@@ -279,12 +281,15 @@ func (r *records) extend() error {
 		return err
 	}
 	x := &r.index
+	if x.damage != nil { // the search was interrupted
+		return r.resume()
+	}
 	var m message
 	var b block
 	var err error
 	switch {
 	case x.stream:
-		m, b, err = r.nextMessage()
+		m, b, err = r.messageAt(x.next)
 		if err == nil && b.metadata == 0 {
 			x.ended = true
 			return nil
@@ -328,9 +333,8 @@ func (r *records) extend() error {
 		}
 		e.err, e.rows = damage, 0
 		if x.ended = x.finished; x.stream && !x.ended {
-			if err := r.resume(b); err != nil {
-				return err
-			}
+			x.damage, x.search = &e, b.at-b.at%8+8
+			return r.resume()
 		}
 		x.entries = append(x.entries, e)
 		return nil
@@ -344,44 +348,63 @@ func (r *records) extend() error {
 // maxRows limits the rows of a file, so that their numbers never overflow.
 const maxRows = 1 << 48
 
-// resume finds the next message behind damage at a block of a stream: messages begin at multiples of 8 bytes.
-func (r *records) resume(b block) error {
-	for at := b.at - b.at%8 + 8; ; {
-		if err := r.f.Poll(); err != nil {
-			return err
-		}
-		data, err := r.at(at, prefixBytes)
-		var damage *pyfeed.Error
-		if errors.As(err, &damage) && damage.Kind == pyfeed.Corrupt || err == nil && len(data) < prefixBytes {
-			r.index.ended = true
-			return nil
-		}
+// resume finds the next message behind damage in a stream, and adds the damage to the index. After
+// storage.ErrInterrupted, the next call goes on.
+func (r *records) resume() error {
+	x := &r.index
+	for {
+		found, err := r.searchMessage()
 		if err != nil {
 			return err
 		}
-		data = data[:min(len(data), storage.PollEvery)]
-		k := bytes.Index(data, []byte{0xff, 0xff, 0xff, 0xff})
-		switch {
-		case k < 0:
-			at += int64(max(len(data)-3, 8) &^ 7)
-			continue
-		case k%8 > 0:
-			at += int64(k)&^7 + 8
-			continue
-		}
-		r.index.next = at + int64(k)
-		m, _, err := r.nextMessage()
-		switch {
-		case err == nil && (m.kind == batchMessage || m.kind == dictionaryMessage):
+		if found || x.ended {
+			x.entries = append(x.entries, *x.damage)
+			x.damage = nil
 			return nil
-		case err == nil && m.kind == schemaMessage || r.index.finished: // of another stream, with other columns
-			r.index.ended = true
-			return nil
-		case err == storage.ErrInterrupted:
-			return err
 		}
-		at += int64(k) + 8
 	}
+}
+
+// searchMessage looks for a message in the data that is in memory: messages begin at multiples of 8 bytes. It moves
+// search behind what is none.
+func (r *records) searchMessage() (found bool, err error) {
+	if err := r.f.Poll(); err != nil {
+		return false, err
+	}
+	x := &r.index
+	data, err := r.at(x.search, prefixBytes)
+	var damage *pyfeed.Error
+	if errors.As(err, &damage) && damage.Kind == pyfeed.Corrupt || err == nil && len(data) < prefixBytes {
+		x.ended = true
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	data = data[:min(len(data), storage.PollEvery)]
+	k := bytes.Index(data, []byte{0xff, 0xff, 0xff, 0xff})
+	switch {
+	case k < 0:
+		x.search += int64(max(len(data)-3, 8) &^ 7)
+		return false, nil
+	case k%8 > 0:
+		x.search += int64(k)&^7 + 8
+		return false, nil
+	}
+	x.search += int64(k)
+	m, _, err := r.messageAt(x.search)
+	switch {
+	case err == nil && (m.kind == batchMessage || m.kind == dictionaryMessage):
+		x.next = x.search
+		return true, nil
+	case err == nil && m.kind == schemaMessage || x.finished: // of another stream, with other columns
+		x.ended = true
+		return false, nil
+	case err == storage.ErrInterrupted:
+		return false, err
+	}
+	x.search += 8
+	return false, nil
 }
 
 // parseAgain reads the metadata of a message that was parsed before.
