@@ -33,10 +33,11 @@ type column struct {
 	count  int     // elements in a list of the fixed levels
 	at     int     // offset in a row, if the value is a part of one
 
-	fallback    []byte // the value where a record has none: JSON text with "\n" behind it, or a text; nil: there is none, or
-	hasMissing  bool   // each number of the value has the bits of missing then
-	missing     uint64
-	defaultFrom string // the default, if the value cannot be that
+	// The value where a record has none: either a number, of which a list has as many as it needs, or fallback.
+	hasMissing  bool
+	missing     uint64 // the bits of the number
+	fallback    []byte // JSON text with "\n" behind it, or a text; nil: there is none
+	defaultFrom string // the default that the value cannot be; "": it can
 
 	sample   observed // of the first records, if they were needed
 	inferred bool     // the dtype was inferred from them
