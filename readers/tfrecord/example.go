@@ -398,9 +398,7 @@ func (e *examples) view(s *pyfeed.LoDTensor, data []byte, copied bool, in *memor
 	to, b, err := e.arena.Get(len(data))
 	if err == nil {
 		s.Hold(to, b)
-		if e.interrupt.Copy(to, data) != nil {
-			e.stopped = true
-		}
+		e.copyBytes(to, data)
 	}
 	return false, err
 }
@@ -560,11 +558,8 @@ func (e *examples) fillBytes(s *pyfeed.LoDTensor, c *column, b []byte, copied bo
 	for i := range n {
 		var v []byte
 		v, b = e.nextBytes(b)
-		if e.stopped {
+		if e.stopped || n > 1 && !e.copyBytes(to[at:], v) {
 			return held, c.broken(c.Name)
-		}
-		if n > 1 {
-			copy(to[at:], v)
 		}
 		at += len(v)
 		level[i+1] = int64(at)

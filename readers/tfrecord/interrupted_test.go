@@ -67,3 +67,34 @@ func TestInterruptedExamples(t *testing.T) {
 		})
 	}
 }
+
+// The parsing of long steps, and of many, can be interrupted at any poll. So can the copy of one value.
+func TestInterruptedSteps(t *testing.T) {
+	const size = 400_000
+	n := size / 100
+	ints, floats, texts, many := make([]int64, n), make([]float32, n), make([]string, n), make([][]byte, n)
+	for i := range n {
+		ints[i], floats[i], texts[i], many[i] = int64(i), float32(i), strings.Repeat("t", 100), intList(slices.Repeat([]int64{int64(i)}, 50)...)
+	}
+	value := strings.Repeat("v", size)
+	for about, c := range map[string]struct {
+		steps [][]byte
+		polls int
+	}{
+		`"dtype": "int64"`:                {many, 20},
+		`"dtype": "uint8", "raw": true`:   {[][]byte{strs("r"), strs(value)}, 20},
+		`"dtype": "bytes"`:                {[][]byte{strs(value), strs("b")}, 20},
+		`"dtype": "bytes", "shape": []`:   {[][]byte{strs(texts...)}, 20},
+		`"dtype": "float64", "shape": []`: {[][]byte{floatList(floats...)}, 1},
+	} {
+		t.Run(about, func(t *testing.T) {
+			feature := listed(`"name": "x", "kind": "variable", ` + about)
+			long, none := sequence("", steps("x", c.steps...)), sequence("", steps("y", c.steps...))
+			conf := config(t, `{"features": [`+feature+`]}`)
+			bare := tested.Interrupted(t, file(none, none), *conf)
+			if looks := tested.Interrupted(t, file(long, none), *conf); looks < bare+c.polls {
+				t.Errorf("expected at least %d more polls than %d, found %d in all", c.polls, bare, looks)
+			}
+		})
+	}
+}

@@ -165,16 +165,18 @@ func (e *examples) copySteps(s *pyfeed.LoDTensor, c *column, to []byte, values i
 		case l == none:
 		case c.Raw && n > 0:
 			v, _ := e.nextBytes(b)
-			copy(to[at:], v)
+			if !e.copyBytes(to[at:], v) {
+				return false
+			}
 		case c.Raw:
 		case c.list == byteStrings:
 			ends := s.LoD[len(s.LoD)-1]
 			for i := range n {
 				var v []byte
-				if v, b = e.nextBytes(b); e.stopped {
+				if v, b = e.nextBytes(b); !e.copyBytes(to[text:], v) {
 					return false
 				}
-				text += copy(to[text:], v)
+				text += len(v)
 				ends[at+i+1] = int64(text)
 			}
 		case c.list == floats:

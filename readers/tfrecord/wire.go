@@ -84,6 +84,12 @@ func (s *scratch) pollNow() bool {
 	return !s.stopped
 }
 
+// copyBytes copies all of from, unless parsing has to stop.
+func (s *scratch) copyBytes(to, from []byte) (ok bool) {
+	s.stopped = s.stopped || s.interrupt.Copy(to, from) != nil
+	return !s.stopped
+}
+
 // last returns the value of the last field of b whose number is between low and high. If earlier fields have the same
 // number, their values are parts of one message: last joins them, and the value is a copy. ok reports whether b
 // consists of fields.
