@@ -145,18 +145,18 @@ func finishPending(p *prefetched, track trace.Track) error {
 
 func (r *doubleBufferReader) fill(ctx context.Context, p *prefetched) error {
 	c := &p.Chunk
-	_, err := r.source.ReadInto(ctx, c, 1)
-	if err == nil {
-		err = c.Verify(record.Checkpoint{}, ctx.Done())
-	}
-	if err != nil || len(r.stagers) == 0 && r.pinned == nil {
+	if _, err := r.source.ReadInto(ctx, c, 1); err != nil {
 		return err
 	}
-	t, err := c.TakeOne()
-	if err == nil {
-		err = r.move(ctx, &t)
+	if len(r.stagers) == 0 && r.pinned == nil {
+		return c.Verify(record.Checkpoint{}, ctx.Done())
 	}
+	t, err := c.TakeOne()
 	if err != nil {
+		c.Release()
+		return err
+	}
+	if err = r.move(ctx, &t); err != nil {
 		t.Release()
 		return err
 	}

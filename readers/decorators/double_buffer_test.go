@@ -3,14 +3,17 @@ package decorators
 import (
 	"context"
 	"errors"
+	"hash/crc32"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/memory"
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 	"github.com/pyfeed/pyfeed/readers"
 	"github.com/pyfeed/pyfeed/readers/internal/readertest"
+	"github.com/pyfeed/pyfeed/readers/record"
 )
 
 // idleStager is a stager whose copies begin when the test calls begin.
@@ -100,5 +103,37 @@ func TestAFailedCopyIsEachConsumersEnd(t *testing.T) {
 		if err := <-end; err != s.err {
 			t.Errorf("expected the error of the copy, found %v", err)
 		}
+	}
+}
+
+// A reset while a damaged record is copied to a device ends the goroutine with the error about the record, and with no
+// other: an error of kind Fault would stay for the passes that follow.
+func TestDamageDuringAReset(t *testing.T) {
+	readertest.Counted(t)
+	pool := memory.NewPool(memory.File)
+	defer pool.Close()
+	checksum := record.Checksum{Table: crc32.IEEETable, Piece: 1 << 10,
+		Stored:   func([]byte, record.Span) uint32 { return 0 },
+		Describe: func(_, _, _ uint32) string { return "damaged" }}
+	ctx, reset := context.WithCancel(background)
+	below := new(faultReader)
+	below.prefetcher = newPrefetcher("none", 1, nil)
+	below.Read = func(_ context.Context, c *record.Chunk, _ int) (int, error) {
+		buffer, err := pool.Get(64 << 10)
+		if err != nil {
+			return 0, err
+		}
+		b := record.NewSpanBlock(buffer.Bytes(), []record.Span{{At: 0, Size: 64 << 10}}, buffer)
+		b.VerifyLate(&checksum, 0)
+		c.AddBlock(b)
+		reset()
+		return 1, nil
+	}
+	reader, err := NewDoubleBufferReader(readers.NewHolder(below), []pyfeed.Place{pyfeed.CPUPlace()}, 2)
+	_, r := asReader[*doubleBufferReader](t, reader, err)
+	r.stagers = []pyfeed.Stager{new(idleStager)}
+	var p prefetched
+	if err := r.fill(ctx, &p); !pyfeed.IsKind(err, pyfeed.Corrupt) || p.Len() > 0 {
+		t.Errorf("expected the error about the record and no tuple, found %v and %d", err, p.Len())
 	}
 }
