@@ -152,7 +152,7 @@ func (r *batchReader) gather(ctx context.Context, part *readers.Part) (*batchBui
 		if b.chunk.Len() > 0 {
 			r.inBlocks = b.chunk.MostlyBlocks()
 		}
-		if copyNow && b.enoughToCopy() && !b.view() {
+		if copyNow && b.enoughToCopy() && !b.isView() {
 			b.flush(wait.TrackOf(ctx))
 		}
 		if growsInPieces && b.growing.enoughForPiece(b.chunk.Bytes()) {
@@ -183,7 +183,6 @@ func (r *batchReader) gather(ctx context.Context, part *readers.Part) (*batchBui
 		r.grid.align()
 	}
 	r.building = nil
-	b.view()
 	if part != nil {
 		b.keepPart(*part)
 	}

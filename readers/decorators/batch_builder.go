@@ -19,7 +19,6 @@ type batchBuilder struct {
 	stacked stackedBatch // earlier instances, if no slot is concatenated
 	growing growingBatch // earlier instances of a large batch, if some slots are concatenated
 	size    int          // instances of the whole batch, or of the part that is wanted
-	isView  bool         // the batch takes the memory of a shuffle's block
 	isPart  bool         // the instances are a part of those of the batch
 	partErr error        // why the part cannot be built
 	begin   batchBreak   // where the batch begins
@@ -103,7 +102,7 @@ func (b *batchBuilder) assemble(track trace.Track) (*pyfeed.Tuple, error) {
 			b.grow(track)
 		}
 		return b.growing.finish()
-	case b.isView:
+	case b.isView():
 		return b.takeMemory(b.chunk.TakeView)
 	case b.ownsMemory():
 		return b.takeMemory(func(batch *pyfeed.Tuple) { batch.Slots[0].Hold(b.chunk.TakeBuffer()) })
@@ -158,7 +157,7 @@ func (b *batchBuilder) drop() {
 	b.stacked.drop()
 	b.growing.drop()
 	clear(b.tuples)
-	b.isView, b.isPart, b.partErr, b.damage = false, false, nil, nil
+	b.isPart, b.partErr, b.damage = false, nil, nil
 	b.reader.mu.Lock()
 	defer b.reader.mu.Unlock()
 	b.reader.spare = append(b.reader.spare, b)
@@ -178,12 +177,11 @@ func (b *batchBuilder) ownsMemory() bool {
 	return b.reader.stacksAll && !b.reader.toDevice && !b.isPart && nothingCopied && worthIt && b.chunk.Contiguous()
 }
 
-// view reports whether the instances are consecutive ones of a block that a shuffle has copied: the batch can then be a
+// isView reports whether the instances are consecutive ones of a block that a shuffle has copied: the batch can then be a
 // view of that copy. It need not be large, since other batches use the rest of the memory.
-func (b *batchBuilder) view() bool {
+func (b *batchBuilder) isView() bool {
 	nothingCopied := b.stacked.n == 0
-	b.isView = b.reader.stacksAll && !b.reader.toDevice && nothingCopied && b.chunk.Viewable()
-	return b.isView
+	return b.reader.stacksAll && !b.reader.toDevice && nothingCopied && b.chunk.Viewable()
 }
 
 // takeMemory makes a batch that takes over the memory of the instances by a call of take.
@@ -244,7 +242,6 @@ func (b *batchBuilder) keepPart(p readers.Part) {
 		b.partErr = keepPart(&b.chunk, p, b.reader.source.Spec())
 	}
 	b.size = b.chunk.Len()
-	b.view()
 }
 
 // checkSpecs returns an error for the first instance of the chunk that does not fit into the same batch as the first.
