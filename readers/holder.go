@@ -187,10 +187,15 @@ func (h *ReaderHolder) ReadMany(ctx context.Context, out []*pyfeed.Tuple) (int, 
 			return 0, err
 		}
 		defer h.chunk.Release()
+		bytes := h.chunk.Bytes()
 		if h.damage = h.chunk.Verify(record.Checkpoint{}, nil); h.damage != nil {
-			if n = h.chunk.Len(); n == 0 {
+			left := h.chunk.Len()
+			h.tuples -= int64(n - left)
+			h.bytes -= int64(bytes - h.chunk.Bytes())
+			if n = left; n == 0 {
 				return 0, h.damage
 			}
+			_, h.last = h.chunk.PeekSpec(n - 1)
 		}
 		h.delivered.Add(int64(n))
 		return h.chunk.Take(out)

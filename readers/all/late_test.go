@@ -251,6 +251,7 @@ func checkLateDamage(t *testing.T, path, intact string, options map[string]any, 
 	for way := range 3 {
 		h, end := open(path, way)
 		defer end()
+		delivered := 0
 		for pass := range 2 {
 			if pass > 0 {
 				if err := h.ReInit(); err != nil {
@@ -265,6 +266,9 @@ func checkLateDamage(t *testing.T, path, intact string, options map[string]any, 
 			found, err := lateBatches(t, h, way)
 			if fmt.Sprint(found) != fmt.Sprint(expected) {
 				t.Fatalf("way %d, pass %d: expected %v, found %v", way, pass, expected, found)
+			}
+			if delivered += len(found); h.Stats().Tuples != int64(delivered) {
+				t.Errorf("way %d, pass %d: stats: expected %d tuples, found %d", way, pass, delivered, h.Stats().Tuples)
 			}
 			if fmt.Sprint(expected) == fmt.Sprint(order) {
 				if err.Error() != "EOF" {
