@@ -331,12 +331,13 @@ func TestLateDamageEndsBatchesAsEarlyDamageDoes(t *testing.T) {
 
 // A batch of more than 64 MiB grows by pieces while its records arrive.
 func TestLateDamageInALargeBatch(t *testing.T) {
-	if testing.Short() {
-		t.Skip("writes 96 MB")
-	}
 	readertest.Counted(t)
 	const size = 4_000_000
-	for _, damaged := range []int{17, 20, 23} { // in the first piece, in a later one, and behind the pieces
+	damages := []int{17, 20, 23} // in the first piece, in a later one, and behind the pieces
+	if testing.Short() {
+		damages = damages[1:2]
+	}
+	for _, damaged := range damages {
 		path, want := lateFile(t, "tfrecord", size, damaged)
 		for _, links := range [][]link{nil, {{"create_double_buffer_reader", nil}}} {
 			chain := slices.Concat([]link{{"open_files", attributes("filenames", []string{path})}, {"create_batch_reader", attributes("batch_size", 24)}}, links)
@@ -368,6 +369,13 @@ func TestChainsWithLateDamageResume(t *testing.T) {
 				readertest.Resumes(t, steps, chainOf(t, slices.Concat([]link{first}, lateChains[name])...))
 			})
 		}
+	}
+	left, _ := lateFile(t, "tfrecord", lateSize, 17)
+	right, _ := lateFile(t, "fluid.rio", lateSize, -1)
+	for _, name := range []string{"files", "batch", "drop_last", "double_buffer"} {
+		t.Run("zip "+name, func(t *testing.T) {
+			readertest.Resumes(t, lateRecords, chainOf(t, slices.Concat(zipped(t, left, right), lateChains[name])...))
+		})
 	}
 }
 
@@ -407,50 +415,63 @@ func TestDamageIsFoundEarlyWhereItHasToBe(t *testing.T) {
 	}
 }
 
-// zip joins the records before the damaged one.
+// zipped are links that join the records of two files with the numbers of a third, which are in Blocks.
+func zipped(t *testing.T, left, right string) []link {
+	numbers := store(t, t.TempDir(), ".npy", 7, lateRecords-7)
+	return []link{
+		{"open_files", attributes("filenames", numbers)},
+		{"open_files", attributes("filenames", []string{left})},
+		{"open_files", with(inBytes, "filenames", []string{right})},
+		{"create_zip_reader", nil},
+	}
+}
+
+// zip joins the records before the first damaged one of any reader. Its error is returned until a reset; of two in one
+// place, that of the reader that is named first.
 func TestLateDamageBelowZip(t *testing.T) {
 	readertest.Counted(t)
-	left, _ := lateFile(t, "tfrecord", lateSize, -1)
-	right, want := lateFile(t, "fluid.rio", lateSize, 14)
-	scope := pyfeed.NewScope(nil)
-	defer scope.Drop()
-	for i, name := range []string{left, right} {
-		of := with(inBytes, "filenames", []string{name})
-		if i == 0 {
-			of = attributes("filenames", []string{name})
+	for _, c := range []struct{ left, right int }{{-1, 14}, {14, -1}, {9, 14}, {14, 9}, {14, 14}, {0, 0}, {-1, lateRecords - 1}} {
+		left, want := lateFile(t, "tfrecord", lateSize, c.left)
+		right, other := lateFile(t, "fluid.rio", lateSize, c.right)
+		damaged := c.left
+		if c.left < 0 || 0 <= c.right && c.right < c.left {
+			damaged, want = c.right, other
 		}
-		encoded, _ := json.Marshal(of)
-		if err := ops.Create(scope, "open_files", fmt.Sprint("files", i), nil, encoded); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := ops.Create(scope, "create_zip_reader", "zip", []string{"files0", "files1"}, []byte("{}")); err != nil {
-		t.Fatal(err)
-	}
-	h, err := readers.FindHolder(scope, "zip")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer h.Drop()
-	for pass := range 2 {
-		if pass > 0 {
-			if err := h.ReInit(); err != nil {
-				t.Fatal(err)
+		for _, size := range []int{1, 5} {
+			links := zipped(t, left, right)
+			if size > 1 {
+				links = append(links, link{"create_batch_reader", attributes("batch_size", size)})
 			}
-		}
-		for i := range 14 {
-			tuple, err := h.ReadNext(context.Background())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := fmt.Sprint(numbersIn(t, tuple)); got != fmt.Sprint([]int{i, i}) {
-				t.Errorf("expected %d twice, found %v", i, got)
-			}
-			tuple.Release()
-		}
-		for range 2 {
-			if _, err := h.ReadNext(context.Background()); err == nil || err.Error() != want.Error() {
-				t.Errorf("expected %v, found %v", want, err)
+			for way := range 3 {
+				h, end := chainOf(t, links...)(way)
+				var expected [][]int64
+				for i := 0; i < damaged; i += size {
+					var some []int64
+					for k := i; k < min(i+size, damaged); k++ {
+						some = append(some, int64(k))
+					}
+					expected = append(expected, slices.Concat(some, some))
+				}
+				for pass := range 2 {
+					if pass > 0 {
+						if err := h.ReInit(); err != nil {
+							t.Fatal(err)
+						}
+					}
+					found, err := lateBatches(t, h, way)
+					if fmt.Sprint(found) != fmt.Sprint(expected) {
+						t.Errorf("%v, way %d, pass %d: expected %v, found %v", c, way, pass, expected, found)
+					}
+					for range 2 {
+						if err == nil || err.Error() != want.Error() {
+							t.Errorf("%v, way %d, pass %d: expected %v, found %v", c, way, pass, want, err)
+						}
+						if found, err = lateBatches(t, h, way); len(found) > 0 {
+							t.Errorf("%v, way %d, pass %d: expected nothing behind the damage, found %v", c, way, pass, found)
+						}
+					}
+				}
+				end()
 			}
 		}
 	}

@@ -47,11 +47,14 @@ func chainOf(t testing.TB, links ...link) readertest.Chain {
 			if err != nil {
 				t.Fatal(err)
 			}
-			name := fmt.Sprint("reader", i)
-			if err := ops.Create(scope, l.op, name, below, encoded); err != nil {
+			name, ofFiles := fmt.Sprint("reader", i), l.op == "open_files"
+			inputs := below
+			if below = []string{name}; ofFiles { // a zip may follow
+				below, inputs = append(inputs, name), nil
+			}
+			if err := ops.Create(scope, l.op, name, inputs, encoded); err != nil {
 				t.Fatalf("%s %s: %v", l.op, encoded, err)
 			}
-			below = []string{name}
 		}
 		h, err := readers.FindHolder(scope, below[0])
 		if err != nil {
@@ -203,35 +206,15 @@ func TestChainsOfBlocksResumeAtEveryStep(t *testing.T) {
 	for _, db := range []bool{false, true} {
 		for _, zipped := range []bool{false, true} {
 			t.Run(fmt.Sprint(db, zipped), func(t *testing.T) {
-				readertest.Resumes(t, steps, func(attempt int) (*readers.ReaderHolder, func()) {
-					scope := pyfeed.NewScope(nil)
-					top := ""
-					add := func(op, name, attributes string, below ...string) {
-						if err := ops.Create(scope, op, name, below, []byte(attributes)); err != nil {
-							t.Fatal(err)
-						}
-						top = name
-					}
-					files := func(name string, names []string) {
-						quoted, _ := json.Marshal(names)
-						add("open_files", name, fmt.Sprintf(`{"filenames": %s, "interleave": 2, "num_threads": %d}`, quoted, 1+attempt%3))
-					}
-					files("a", names)
-					if zipped {
-						files("b", other)
-						add("create_zip_reader", "zip", "", "a", "b")
-					}
-					add("create_shuffle_reader", "shuffle", `{"buffer_size": 44, "seed": 3}`, top)
-					add("create_batch_reader", "batch", `{"batch_size": 8}`, top)
-					if db {
-						add("create_double_buffer_reader", "double_buffer", `{"depth": 3}`, top)
-					}
-					h, err := readers.FindHolder(scope, top)
-					if err != nil {
-						t.Fatal(err)
-					}
-					return h, func() { h.Drop(); scope.Drop() }
-				})
+				chain := []link{{"open_files", attributes("filenames", names, "interleave", 2)}}
+				if zipped {
+					chain = append(chain, link{"open_files", attributes("filenames", other, "interleave", 2)}, link{"create_zip_reader", nil})
+				}
+				chain = append(chain, link{"create_shuffle_reader", attributes("buffer_size", 44, "seed", 3)}, link{"create_batch_reader", attributes("batch_size", 8)})
+				if db {
+					chain = append(chain, link{"create_double_buffer_reader", attributes("depth", 3)})
+				}
+				readertest.Resumes(t, steps, chainOf(t, chain...))
 			})
 		}
 	}
