@@ -3,8 +3,11 @@ package record
 import (
 	"errors"
 	"hash/crc32"
+	"math"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/memory"
+	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
 // Large records are verified late: when they are copied into a batch, or become tuples. So their bytes are read into the
@@ -51,6 +54,41 @@ func (d *Damage) Unwrap() error { return d.Err }
 // VerifyLate makes the Block verify the byte strings that VerifiesLate names when they are copied or become tuples. The
 // caller has verified all others. offset is that of base in the file.
 func (b *Block) VerifyLate(c *Checksum, offset int64) { b.checksum, b.offset = c, offset }
+
+// ReadLate is [LateReader.ReadLate] for byte strings between frames of constant sizes: before and after are how many bytes
+// precede and follow each. size returns the size of the first byte string of b, and whether it is verified late; b may end
+// anywhere. The Block has the byte strings that are in memory; of a mapped file, those that begin in the same window.
+// After an error of the file, ReadLate returns nil, and Read meets the error again.
+func ReadLate(f *storage.File, limit, before, after int, size func(b []byte) (n uint64, late bool), c *Checksum) *Block {
+	b, err := f.Peek(before)
+	n, late := size(b)
+	if err != nil || !late {
+		return nil // without reading more than Read would
+	}
+	if b, err = f.Peek(before + int(n) + after); err != nil {
+		return nil
+	}
+	end := min(len(b), math.MaxUint32-before)
+	if f.IsMapped() {
+		end = memory.WindowSize - int(f.Offset()%memory.WindowSize)
+	}
+	at := 0
+	var spans []Span
+	for len(spans) < limit && at < end {
+		if n, late = size(b[at:]); !late || int(n) > len(b)-at-before-after {
+			break
+		}
+		spans = append(spans, Span{At: uint32(at + before), Size: uint32(n)})
+		at += before + int(n) + after
+	}
+	if len(spans) == 0 {
+		return nil
+	}
+	block := NewSpanBlock(b, spans, f.Hold(len(spans)))
+	block.VerifyLate(c, f.Offset())
+	f.Skip(at)
+	return block
+}
 
 // isUnverified reports whether the k-th instance is verified late.
 func (b *Block) isUnverified(k int) bool {

@@ -141,8 +141,7 @@ func (r *records) ReadBlock(limit int) *record.Block {
 	return record.NewSpanBlock(b, slices.Clone(spans), in)
 }
 
-// ReadLate implements record.LateReader for chunks, not compressed, of one record that is returned as bytes. Of a mapped
-// file, they begin in the same window.
+// ReadLate implements record.LateReader for chunks, not compressed, of one record that is returned as bytes.
 //
 // The size in the header of such a chunk and the length of its record have to match, so that the place of the next chunk
 // is known before the checksum is verified. If a chunk has several records, none can be delivered before the whole chunk
@@ -152,36 +151,11 @@ func (r *records) ReadLate(limit int) *record.Block {
 	if r.err != nil || !r.decided || r.tensors || r.left > 0 || r.finish() != nil {
 		return nil // Read returns an error of finish
 	}
-	b, err := r.f.Peek(lateHeader)
-	size, late := lateRecord(b)
-	if err != nil || !late {
-		return nil
+	b := record.ReadLate(r.f, limit, lateHeader, 0, lateRecord, &chunkChecksum)
+	if b != nil {
+		r.number += int64(b.Len())
 	}
-	if b, err = r.f.Peek(lateHeader + int(size)); err != nil {
-		return nil // Read returns it
-	}
-	end := min(len(b), math.MaxUint32-lateHeader)
-	if r.f.IsMapped() {
-		end = memory.WindowSize - int(r.f.Offset()%memory.WindowSize)
-	}
-	at, spans := 0, r.spans[:0]
-	for len(spans) < limit && at < end {
-		size, late = lateRecord(b[at:])
-		if !late || int(size) > len(b)-at-lateHeader {
-			break
-		}
-		spans = append(spans, record.Span{At: uint32(at + lateHeader), Size: size})
-		at += lateHeader + int(size)
-	}
-	r.spans = spans
-	if len(spans) == 0 {
-		return nil
-	}
-	block := record.NewSpanBlock(b, slices.Clone(spans), r.f.Hold(len(spans)))
-	block.VerifyLate(&chunkChecksum, r.f.Offset())
-	r.f.Skip(at)
-	r.number += int64(len(spans))
-	return block
+	return b
 }
 
 // nextIsLate reports whether ReadLate would return the next chunk, as far as it is in memory.
@@ -195,13 +169,13 @@ func (r *records) nextIsLate() bool {
 const lateHeader = headerSize + lengthSize
 
 // lateRecord returns the size of the record of the chunk at the beginning of b, and whether the chunk is verified late.
-func lateRecord(b []byte) (size uint32, late bool) {
+func lateRecord(b []byte) (size uint64, late bool) {
 	var h header
 	if len(b) < lateHeader || h.parse(b) != (chunkFault{}) || h.compressor != uncompressed || h.records != 1 {
 		return 0, false
 	}
-	size = binary.LittleEndian.Uint32(b[headerSize:])
-	return size, uint64(size)+lengthSize == uint64(h.size) && record.VerifiesLate(uint64(size))
+	size = uint64(binary.LittleEndian.Uint32(b[headerSize:]))
+	return size, size+lengthSize == uint64(h.size) && record.VerifiesLate(size)
 }
 
 // chunkChecksum is the checksum of a chunk of one record.

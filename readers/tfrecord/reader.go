@@ -241,45 +241,25 @@ func (r *records) ReadBlock(limit int) *record.Block {
 	return record.NewSpanBlock(b, slices.Clone(spans), in)
 }
 
-// ReadLate implements record.LateReader for records that are returned as bytes. Of a mapped file, they begin in the same
-// window.
+// ReadLate implements record.LateReader for records that are returned as bytes.
 func (r *records) ReadLate(limit int) *record.Block {
 	if r.err != nil || r.examples != nil {
 		return nil
 	}
-	if b, err := r.f.Peek(headerSize); err != nil || len(b) < headerSize || !record.VerifiesLate(binary.LittleEndian.Uint64(b)) {
-		return nil // without reading more than Read would
+	b := record.ReadLate(r.f, limit, headerSize, frameSize-headerSize, lateRecord, &dataChecksum)
+	if b != nil {
+		r.record += int64(b.Len())
 	}
-	b, err := r.peekRecord()
-	if err != nil {
-		return nil // Read returns it
+	return b
+}
+
+// lateRecord returns the size of the record at the beginning of b, and whether it is verified late.
+func lateRecord(b []byte) (size uint64, late bool) {
+	if !hasValidHeader(b) {
+		return 0, false
 	}
-	end := min(len(b), math.MaxUint32-headerSize)
-	if r.f.IsMapped() {
-		end = memory.WindowSize - int(r.f.Offset()%memory.WindowSize)
-	}
-	at, spans := 0, r.spans[:0]
-	for len(spans) < limit && at < end {
-		rest := b[at:]
-		if !hasValidHeader(rest) {
-			break
-		}
-		n := binary.LittleEndian.Uint64(rest)
-		if !record.VerifiesLate(n) || int(n) > len(rest)-frameSize {
-			break
-		}
-		spans = append(spans, record.Span{At: uint32(at + headerSize), Size: uint32(n)})
-		at += frameSize + int(n)
-	}
-	r.spans = spans
-	if len(spans) == 0 {
-		return nil
-	}
-	block := record.NewSpanBlock(b, slices.Clone(spans), r.f.Hold(len(spans)))
-	block.VerifyLate(&dataChecksum, r.f.Offset())
-	r.f.Skip(at)
-	r.record += int64(len(spans))
-	return block
+	size = binary.LittleEndian.Uint64(b)
+	return size, record.VerifiesLate(size)
 }
 
 // crcPiece is how many bytes of a record are verified at a time. Go reads 4,032 bytes and more in three streams, 1,344
