@@ -3,6 +3,7 @@ package mds
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -78,16 +79,16 @@ func readIndex(dir string) (*shardIndex, error) {
 		return nil, indexError(pyfeed.Corrupt, path, "expected the shards of a data set: "+err.Error(), nil)
 	}
 	if x.Version != 2 {
-		return nil, indexError(pyfeed.Unsupported, path, pyfeed.Errorf(pyfeed.Invalid, "expected version 2, found %d", x.Version).Text, nil)
+		return nil, indexError(pyfeed.Unsupported, path, fmt.Sprintf("expected version 2, found %d", x.Version), nil)
 	}
 	for i := range x.Shards {
 		s := &x.Shards[i]
 		if s.Format != "mds" || s.Raw == nil {
-			return nil, indexError(pyfeed.Corrupt, path, pyfeed.Errorf(pyfeed.Invalid, "shard %d: expected the format \"mds\" and raw_data, found %.40q", i, s.Format).Text, nil)
+			return nil, indexError(pyfeed.Corrupt, path, fmt.Sprintf("shard %d: expected the format \"mds\" and raw_data, found %.40q", i, s.Format), nil)
 		}
 		for _, f := range []*storedFile{s.Raw, s.Zip} {
 			if f != nil && !filepath.IsLocal(f.Basename) {
-				return nil, indexError(pyfeed.Corrupt, path, pyfeed.Errorf(pyfeed.Invalid, "shard %d: expected the name of a file in the folder, found %.100q", i, f.Basename).Text, nil)
+				return nil, indexError(pyfeed.Corrupt, path, fmt.Sprintf("shard %d: expected the name of a file in the folder, found %.100q", i, f.Basename), nil)
 			}
 		}
 	}

@@ -3,9 +3,8 @@ package mds
 import (
 	"encoding/binary"
 	"encoding/json"
-	"strings"
+	"fmt"
 
-	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/readers/columns"
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
@@ -122,5 +121,5 @@ func sizeText(size int64) string {
 	if size < 0 {
 		return "none"
 	}
-	return strings.TrimSpace(pyfeed.Errorf(pyfeed.Invalid, "%d bytes", size).Text)
+	return fmt.Sprintf("%d bytes", size)
 }

@@ -61,8 +61,8 @@ func (r *records) Verify() error {
 		}
 		sums := make(map[string]hash.Hash)
 		for kind := range stored.Hashes {
-			if make := hashes[kind]; make != nil {
-				sums[kind] = make()
+			if newHash := hashes[kind]; newHash != nil {
+				sums[kind] = newHash()
 			}
 		}
 		if len(sums) == 0 && len(stored.Hashes) > 0 {

@@ -10,6 +10,7 @@
 package tokens
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
@@ -65,7 +66,7 @@ func (o *Options) Check() error {
 		{"last", o.Last, []string{"drop", "short"}},
 		{"layout", o.Layout, []string{"auto", "headerless", "llm.c", "megatron"}},
 	} {
-		if c.value != "" && !contains(c.allowed, c.value) {
+		if c.value != "" && !slices.Contains(c.allowed, c.value) {
 			last := len(c.allowed) - 1
 			return pyfeed.Errorf(pyfeed.Invalid, "tokens: %s: expected %s or %s, found %q", c.name, strings.Join(c.allowed[:last], ", "), c.allowed[last], c.value)
 		}
@@ -86,15 +87,6 @@ func (o *Options) Check() error {
 		return pyfeed.Errorf(pyfeed.Invalid, "tokens: targets: expected false, because documents is \"whole\", found true")
 	}
 	return nil
-}
-
-func contains(all []string, one string) bool {
-	for _, s := range all {
-		if s == one {
-			return true
-		}
-	}
-	return false
 }
 
 // isToken reports whether tokens can have that dtype.
