@@ -3,6 +3,7 @@ module github.com/pyfeed/pyfeed
 go 1.26.0
 
 require (
+	github.com/cespare/xxhash/v2 v2.3.0
 	github.com/dsnet/compress v0.0.1
 	github.com/go-python/gopy v0.4.10
 	github.com/klauspost/compress v1.20.3

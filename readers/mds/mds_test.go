@@ -574,7 +574,7 @@ func TestHashes(t *testing.T) {
 		xxh32, xxh64s string
 	}{{0, "02cc5d05", "ef46db3751d8e999"}, {1, "cf65b03e", "e934a84adb052768"}, {3, "14744175", "9ff70a635a6209ab"}, {4, "c8f60fc5", "ae5acdc00a55ac41"}, {8, "6edeeb34", "87116b3365b924eb"}, {15, "8807d6b2", "02c53ab1e360882f"}, {16, "b59b7e13", "ed1dd2fac0a31fbc"}, {17, "20dd4529", "758409c57cd5d0a2"}, {31, "dc5b7443", "0f187c62b1e722b7"}, {32, "d7f70f45", "91b0cb0931a8c629"}, {33, "e5b60f32", "931b043cf8d65b94"}, {47, "1c7dac3f", "980974feb2a7370d"}, {64, "b9258763", "bf3052e3445775d0"}, {100, "aa19e8b7", "8e2272c08247d5db"}, {300, "4db99917", "240b95edf72f18e0"}} {
 		for _, piece := range []int{1, 7, 31, 33, 300} {
-			short, long := newXXH32(), newXXH64()
+			short, long := hashes["xxh32"](), hashes["xxh64"]()
 			for rest := data[:c.n]; len(rest) > 0; {
 				k := min(piece, len(rest))
 				_, _ = short.Write(rest[:k])

@@ -13,13 +13,15 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/cespare/xxhash/v2"
+
 	"github.com/pyfeed/pyfeed/pyfeed"
 )
 
 // hashes are the hash functions of an index that can be computed.
 var hashes = map[string]func() hash.Hash{
 	"md5": md5.New, "sha1": sha1.New, "sha224": sha256.New224, "sha256": sha256.New, "sha384": sha512.New384, "sha512": sha512.New,
-	"xxh32": newXXH32, "xxh64": newXXH64,
+	"xxh32": newXXH32, "xxh64": func() hash.Hash { return xxhash.New() },
 }
 
 // verification compares a shard with the index of its folder. An interrupted one goes on where it was.
