@@ -162,7 +162,7 @@ func (b *Block) compare(k int, found uint32) error {
 // Verify verifies the instances that were added since a checkpoint and are verified late, and makes them tuples. If one is
 // damaged, Verify releases it and all behind it, and returns the error about it. When done is closed, Verify stops halfway.
 func (c *Chunk) Verify(since Checkpoint, done <-chan struct{}) error {
-	if !c.hasUnverified(since) {
+	if !c.hasUnverified() {
 		return nil
 	}
 	for i := max(since.items, c.front); i < len(c.items); i++ {
@@ -182,10 +182,11 @@ func (c *Chunk) Verify(since Checkpoint, done <-chan struct{}) error {
 // VerifyNext does the same for the next instance, of which there MUST be one. If it is damaged, it stays.
 func (c *Chunk) VerifyNext() error { return c.verifyItem(c.front) }
 
-// hasUnverified reports whether instances that were added since a checkpoint may be verified late.
-func (c *Chunk) hasUnverified(since Checkpoint) bool {
-	for i := range c.blocks[since.blocks:] {
-		if c.blocks[since.blocks+i].checksum != nil {
+// hasUnverified reports whether instances may be verified late. Those that were added since a checkpoint may be of Blocks
+// that the Chunk had before.
+func (c *Chunk) hasUnverified() bool {
+	for i := range c.blocks {
+		if c.blocks[i].checksum != nil {
 			return true
 		}
 	}
