@@ -8,6 +8,8 @@ import (
 	"strconv"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/readers/number"
+	"github.com/pyfeed/pyfeed/readers/record"
 )
 
 // converter converts one value from its physical form to an element of the output. It returns an error if the element
@@ -65,16 +67,16 @@ func natural(l *leaf) (d pyfeed.DType, dims pyfeed.Dims, text bool, convert conv
 // requested returns a converter of the values of a column to a dtype, or an error if there is none.
 func requested(l *leaf, d pyfeed.DType) (converter, error) {
 	from, dims, text, convert := natural(l)
-	number := !text && dims == nil
+	isNumber := !text && dims == nil
 	switch {
 	case from == d && !text:
 		return convert, nil
-	case number && l.annotation == annotatedDecimal && d == pyfeed.Int64:
+	case isNumber && l.annotation == annotatedDecimal && d == pyfeed.Int64:
 		return decimal(l, d), nil
-	case number && l.annotation == annotatedDecimal:
+	case isNumber && l.annotation == annotatedDecimal:
 		from = pyfeed.Float64
 	}
-	if !number || !castable(from, d) {
+	if !isNumber || !castable(from, d) {
 		return nil, fmt.Errorf("dtype: expected one that %s can be converted to, found %v", l.describe(), d)
 	}
 	last := cast(from, d)
@@ -126,14 +128,14 @@ func cast(from, to pyfeed.DType) converter {
 		}
 	case isInteger(from) && isInteger(to):
 		return func(out, value []byte) error {
-			v, _ := integer(from, value)
+			v, _ := record.Integer(from, value)
 			if !fits(v, from, to) {
 				if from == pyfeed.Uint64 {
 					return fmt.Errorf("expected a value of %v, found %d", to, uint64(v))
 				}
 				return fmt.Errorf("expected a value of %v, found %d", to, v)
 			}
-			put(out, size, uint64(v))
+			record.PutElement(out, size, uint64(v))
 			return nil
 		}
 	}
@@ -150,26 +152,6 @@ func cast(from, to pyfeed.DType) converter {
 
 func rangeError(found int64, least, most int32) error {
 	return fmt.Errorf("expected a value from %d to %d, found %d", least, most, found)
-}
-
-// integer returns an integer; for uint64, its bits.
-func integer(d pyfeed.DType, value []byte) (int64, bool) {
-	order := binary.NativeEndian
-	switch d {
-	case pyfeed.Bool, pyfeed.Uint8:
-		return int64(value[0]), true
-	case pyfeed.Int8:
-		return int64(int8(value[0])), true
-	case pyfeed.Int16:
-		return int64(int16(order.Uint16(value))), true
-	case pyfeed.Uint16:
-		return int64(order.Uint16(value)), true
-	case pyfeed.Int32:
-		return int64(int32(order.Uint32(value))), true
-	case pyfeed.Uint32:
-		return int64(order.Uint32(value)), true
-	}
-	return int64(order.Uint64(value)), true
 }
 
 // fits reports whether an integer of a dtype can be one of another dtype.
@@ -189,50 +171,17 @@ func float(d pyfeed.DType, value []byte) float64 {
 	order := binary.NativeEndian
 	switch d {
 	case pyfeed.Float16:
-		return halfToFloat(order.Uint16(value))
+		return number.FromHalf(order.Uint16(value), d)
 	case pyfeed.Float32:
 		return float64(math.Float32frombits(order.Uint32(value)))
 	case pyfeed.Float64:
 		return math.Float64frombits(order.Uint64(value))
 	}
-	v, _ := integer(d, value)
+	v, _ := record.Integer(d, value)
 	if d == pyfeed.Uint64 {
 		return float64(uint64(v))
 	}
 	return float64(v)
-}
-
-// halfToFloat converts a number of IEEE 754's binary16.
-func halfToFloat(h uint16) float64 {
-	exponent, fraction := int(h>>10&31), float64(h&1023)
-	f := math.Ldexp(1024+fraction, exponent-25)
-	switch {
-	case exponent == 0:
-		f = math.Ldexp(fraction, -24)
-	case exponent == 31 && fraction == 0:
-		f = math.Inf(1)
-	case exponent == 31:
-		f = math.NaN()
-	}
-	if h>>15 == 1 {
-		f = -f
-	}
-	return f
-}
-
-// put stores the low bytes of an integer.
-func put(to []byte, size int, v uint64) {
-	order := binary.NativeEndian
-	switch size {
-	case 1:
-		to[0] = byte(v)
-	case 2:
-		order.PutUint16(to, uint16(v))
-	case 4:
-		order.PutUint32(to, uint32(v))
-	default:
-		order.PutUint64(to, v)
-	}
 }
 
 // fromInt96 converts a time of Impala and older Spark: nanoseconds of a day, and the number of a Julian day. The result
@@ -317,55 +266,14 @@ func twosComplement(from []byte) (v int64, large *big.Int) {
 	return 0, large
 }
 
-// parseDefault returns the element that a text stands for.
+// parseDefault returns the element that a text stands for. Floats are rounded to the dtype.
 func parseDefault(text string, d pyfeed.DType) ([]byte, bool) {
-	element := make([]byte, d.Size())
-	switch {
-	case d == pyfeed.Bool:
-		switch text {
-		case "true", "True", "1":
-			element[0] = 1
-		case "false", "False", "0":
-		default:
-			return nil, false
-		}
-		return element, true
-	case isInteger(d) && d >= pyfeed.Uint8:
-		v, err := strconv.ParseUint(text, 10, 8*d.Size())
-		put(element, d.Size(), v)
-		return element, err == nil
-	case isInteger(d):
-		v, err := strconv.ParseInt(text, 10, 8*d.Size())
-		put(element, d.Size(), uint64(v))
-		return element, err == nil
-	}
-	f, err := strconv.ParseFloat(text, 64)
-	switch d {
-	case pyfeed.Float64:
-		binary.NativeEndian.PutUint64(element, math.Float64bits(f))
-	case pyfeed.Float32:
-		if f, err = strconv.ParseFloat(text, 32); err == nil {
-			binary.NativeEndian.PutUint32(element, math.Float32bits(float32(f)))
-		}
-	case pyfeed.Float16:
-		h, exact := floatToHalf(f)
-		binary.NativeEndian.PutUint16(element, h)
-		return element, err == nil && exact
-	default:
+	kind, known := number.KindOf(d)
+	if !known {
 		return nil, false
 	}
-	return element, err == nil
-}
-
-// floatToHalf converts a number to IEEE 754's binary16. exact reports whether it is the same number, or a NaN.
-func floatToHalf(f float64) (h uint16, exact bool) {
-	if f != f {
-		return 0x7e00, true
-	}
-	for h := range 0x10000 {
-		if v := halfToFloat(uint16(h)); v == f && math.Signbit(v) == math.Signbit(f) {
-			return uint16(h), true
-		}
-	}
-	return 0, false
+	bits, fault := number.Parse([]byte(text), d, kind)
+	element := make([]byte, d.Size())
+	record.PutElement(element, d.Size(), bits)
+	return element, fault == number.OK
 }
