@@ -31,12 +31,7 @@ const (
 
 var codecNames = []string{"UNCOMPRESSED", "SNAPPY", "GZIP", "LZO", "BROTLI", "LZ4", "ZSTD", "LZ4_RAW"}
 
-func codecName(codec int32) string {
-	if codec >= 0 && int(codec) < len(codecNames) {
-		return codecNames[codec]
-	}
-	return fmt.Sprintf("codec %d", codec)
-}
+func codecName(codec int32) string { return nameOf("codec", codecNames, codec) }
 
 // supported reports whether pages of a codec can be read.
 func supported(codec int32) bool {
@@ -46,8 +41,7 @@ func supported(codec int32) bool {
 // errRoom is the error that decompressed data is larger than the memory for it.
 var errRoom = errors.New("expected less decompressed data, found more")
 
-// decompress decompresses a page into to, which it fills exactly. room is false if more memory may be needed than to
-// has, although it is not longer than the page claims to be.
+// decompress decompresses a page into to, which it fills exactly. It returns errRoom if the data is larger than to.
 func decompress(codec int32, to, from []byte, poll func() error) error {
 	n, err := 0, error(nil)
 	switch codec {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/readers/columns"
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
@@ -28,11 +29,14 @@ const (
 
 var physicalNames = []string{"BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"}
 
-func (p physical) String() string {
-	if p >= 0 && int(p) < len(physicalNames) {
-		return physicalNames[p]
+func (p physical) String() string { return nameOf("type", physicalNames, int32(p)) }
+
+// nameOf returns the name of a number of the format, or the number, if it has no name.
+func nameOf(kind string, names []string, number int32) string {
+	if number >= 0 && int(number) < len(names) && names[number] != "" {
+		return names[number]
 	}
-	return fmt.Sprintf("type %d", int32(p))
+	return fmt.Sprintf("%s %d", kind, number)
 }
 
 // size returns the bytes of a value; 0 if that is not fixed or depends on the column.
@@ -92,7 +96,6 @@ type schemaElement struct {
 	children   int
 	annotation annotation
 	scale      int // of a decimal
-	precision  int
 	bits       int // of an integer
 	unsigned   bool
 }
@@ -107,7 +110,6 @@ type groupMeta struct {
 type columnMeta struct {
 	typ              physical
 	codec            int32
-	path             []string
 	values           int64 // with nulls
 	compressed       int64 // bytes of all pages
 	uncompressed     int64
@@ -142,25 +144,17 @@ func parseFooter(data []byte) (*fileMeta, error) {
 	r.fields(func(id int, kind byte) {
 		switch id {
 		case 2:
-			if r.is(kind, thriftList) {
-				r.each(thriftStruct, func() { m.schema = append(m.schema, parseElement(r)) })
-			}
+			r.structures(kind, func() { m.schema = append(m.schema, parseElement(r)) })
 		case 3:
-			if r.is(kind, thriftI64) {
-				m.rows = r.int()
-			}
+			m.rows = r.i64(kind)
 		case 4:
-			if r.is(kind, thriftList) {
-				r.each(thriftStruct, func() { m.groups = append(m.groups, parseGroup(r)) })
-			}
+			r.structures(kind, func() { m.groups = append(m.groups, parseGroup(r)) })
 		case 5:
-			if r.is(kind, thriftList) {
-				r.each(thriftStruct, func() {
-					if key, value := parseKeyValue(r); key == slotsKey {
-						m.slots = value
-					}
-				})
-			}
+			r.structures(kind, func() {
+				if key, value := parseKeyValue(r); key == slotsKey {
+					m.slots = value
+				}
+			})
 		case 8:
 			m.encrypted = true
 			r.skip(kind)
@@ -180,10 +174,10 @@ func parseFooter(data []byte) (*fileMeta, error) {
 func parseKeyValue(r *thriftReader) (key, value string) {
 	r.fields(func(id int, kind byte) {
 		switch {
-		case id == 1 && r.is(kind, thriftBinary):
-			key = string(r.bytes())
-		case id == 2 && key == slotsKey && r.is(kind, thriftBinary):
-			value = string(r.bytes())
+		case id == 1:
+			key = string(r.bytes(kind))
+		case id == 2 && key == slotsKey:
+			value = string(r.bytes(kind))
 		default:
 			r.skip(kind)
 		}
@@ -196,37 +190,27 @@ func parseElement(r *thriftReader) schemaElement {
 	converted := int32(-1)
 	logical := noAnnotation
 	r.fields(func(id int, kind byte) {
-		number := 0
-		if id >= 1 && id <= 8 && id != 4 && r.is(kind, thriftI32) {
-			number = int(r.int32())
-		}
 		switch id {
 		case 1:
-			if e.typ = physical(number); number < 0 || number > int(typeFixed) {
-				r.fail("expected the physical type of a column, 0 to %d, found %d", typeFixed, number)
+			if e.typ = physical(r.i32(kind)); e.typ < 0 || e.typ > typeFixed {
+				r.fail("expected the physical type of a column, 0 to %d, found %d", typeFixed, e.typ)
 			}
 		case 2:
-			e.length = number
+			e.length = int(r.i32(kind))
 		case 3:
-			if e.repetition = repetition(number); number < 0 || number > int(repeated) {
-				r.fail("expected a repetition, 0 to %d, found %d", repeated, number)
+			if e.repetition = repetition(r.i32(kind)); e.repetition < 0 || e.repetition > repeated {
+				r.fail("expected a repetition, 0 to %d, found %d", repeated, e.repetition)
 			}
 		case 4:
-			if r.is(kind, thriftBinary) {
-				e.name = string(r.bytes())
-			}
+			e.name = string(r.bytes(kind))
 		case 5:
-			e.children = number
+			e.children = int(r.i32(kind))
 		case 6:
-			converted = int32(number)
+			converted = r.i32(kind)
 		case 7:
-			e.scale = number
-		case 8:
-			e.precision = number
+			e.scale = int(r.i32(kind))
 		case 10:
-			if r.is(kind, thriftStruct) {
-				logical = parseLogical(r, &e)
-			}
+			r.structure(kind, func(id int, kind byte) { logical = e.logical(r, id, kind) })
 		default:
 			r.skip(kind)
 		}
@@ -273,70 +257,60 @@ func (e *schemaElement) converted(number int32) annotation {
 	return annotatedOther
 }
 
-// parseLogical decodes the newer kind of annotations, a union.
-func parseLogical(r *thriftReader, e *schemaElement) (a annotation) {
-	r.fields(func(id int, kind byte) {
-		switch id {
-		case 1:
-			a = annotatedString
-		case 2:
-			a = annotatedMap
-		case 3:
-			a = annotatedList
-		case 5:
-			a = annotatedDecimal
-			if r.is(kind, thriftStruct) {
-				r.fields(func(id int, kind byte) {
-					switch {
-					case id == 1 && r.is(kind, thriftI32):
-						e.scale = int(r.int32())
-					case id == 2 && r.is(kind, thriftI32):
-						e.precision = int(r.int32())
-					default:
-						r.skip(kind)
-					}
-				})
+// logical decodes the newer kind of annotations, a union, of which it is called for the one field.
+func (e *schemaElement) logical(r *thriftReader, id int, kind byte) annotation {
+	switch id {
+	case 5:
+		r.structure(kind, func(id int, kind byte) {
+			if id == 1 {
+				e.scale = int(r.i32(kind))
+			} else {
+				r.skip(kind)
 			}
-			return
-		case 6:
-			a = annotatedDate
-		case 7:
-			a = annotatedTime
-		case 8:
-			a = annotatedTimestamp
-		case 10:
-			a = annotatedInteger
-			if r.is(kind, thriftStruct) {
-				r.fields(func(id int, kind byte) {
-					switch {
-					case id == 1 && r.is(kind, thriftByte):
-						e.bits = int(r.byte())
-					case id == 2 && (kind == thriftTrue || kind == thriftFalse):
-						e.unsigned = kind == thriftFalse // the field is isSigned
-					default:
-						r.skip(kind)
-					}
-				})
+		})
+		return annotatedDecimal
+	case 10:
+		r.structure(kind, func(id int, kind byte) {
+			switch id {
+			case 1:
+				e.bits = int(r.i8(kind))
+			case 2:
+				e.unsigned = kind == thriftFalse // the field is isSigned
+				r.skip(kind)
+			default:
+				r.skip(kind)
 			}
-			return
-		case 15:
-			a = annotatedFloat16
-		default:
-			a = annotatedOther
-		}
-		r.skip(kind)
-	})
-	return a
+		})
+		return annotatedInteger
+	}
+	r.skip(kind)
+	switch id {
+	case 1:
+		return annotatedString
+	case 2:
+		return annotatedMap
+	case 3:
+		return annotatedList
+	case 6:
+		return annotatedDate
+	case 7:
+		return annotatedTime
+	case 8:
+		return annotatedTimestamp
+	case 15:
+		return annotatedFloat16
+	}
+	return annotatedOther
 }
 
 func parseGroup(r *thriftReader) groupMeta {
 	g := groupMeta{rows: -1}
 	r.fields(func(id int, kind byte) {
-		switch {
-		case id == 1 && r.is(kind, thriftList):
-			r.each(thriftStruct, func() { g.columns = append(g.columns, parseChunk(r)) })
-		case id == 3 && r.is(kind, thriftI64):
-			g.rows = r.int()
+		switch id {
+		case 1:
+			r.structures(kind, func() { g.columns = append(g.columns, parseChunk(r, len(g.columns))) })
+		case 3:
+			g.rows = r.i64(kind)
 		default:
 			r.skip(kind)
 		}
@@ -347,19 +321,17 @@ func parseGroup(r *thriftReader) groupMeta {
 	return g
 }
 
-func parseChunk(r *thriftReader) columnMeta {
+// parseChunk decodes what a row group says about a column.
+func parseChunk(r *thriftReader, number int) columnMeta {
 	c := columnMeta{typ: -1, statistics: statistics{nulls: -1}}
 	found := false
 	r.fields(func(id int, kind byte) {
 		switch id {
 		case 1:
-			if r.is(kind, thriftBinary) {
-				c.external = string(r.bytes())
-			}
+			c.external = string(r.bytes(kind))
 		case 3:
-			if found = true; r.is(kind, thriftStruct) {
-				parseColumn(r, &c)
-			}
+			found = true
+			r.structure(kind, func(id int, kind byte) { c.parse(r, id, kind) })
 		case 8, 9: // crypto_metadata, encrypted_column_metadata
 			c.encrypted = true
 			r.skip(kind)
@@ -367,60 +339,56 @@ func parseChunk(r *thriftReader) columnMeta {
 			r.skip(kind)
 		}
 	})
-	if r.err == nil && !found && !c.encrypted {
-		r.fail("expected the metadata of a column, found none")
+	switch {
+	case r.err != nil:
+	case !found && !c.encrypted:
+		r.fail("%s: expected the metadata of a column, found none", columns.Label("", number))
+	case c.values < 0 || c.compressed < 0 || c.uncompressed < 0 || c.data < 0 || c.dictionary < 0:
+		r.fail("%s: expected sizes and offsets of at least 0, found %d values, %d and %d bytes, offsets %d and %d",
+			columns.Label("", number), c.values, c.compressed, c.uncompressed, c.data, c.dictionary)
 	}
 	return c
 }
 
-func parseColumn(r *thriftReader, c *columnMeta) {
-	r.fields(func(id int, kind byte) {
-		switch {
-		case id == 1 && r.is(kind, thriftI32):
-			c.typ = physical(r.int32())
-		case id == 3 && r.is(kind, thriftList):
-			r.each(thriftBinary, func() { c.path = append(c.path, string(r.bytes())) })
-		case id == 4 && r.is(kind, thriftI32):
-			c.codec = r.int32()
-		case id == 5 && r.is(kind, thriftI64):
-			c.values = r.int()
-		case id == 6 && r.is(kind, thriftI64):
-			c.uncompressed = r.int()
-		case id == 7 && r.is(kind, thriftI64):
-			c.compressed = r.int()
-		case id == 9 && r.is(kind, thriftI64):
-			c.data = r.int()
-		case id == 11 && r.is(kind, thriftI64):
-			c.dictionary = r.int()
-		case id == 12 && r.is(kind, thriftStruct):
-			parseStatistics(r, &c.statistics)
-		default:
-			r.skip(kind)
-		}
-	})
-	if r.err == nil && (c.values < 0 || c.compressed < 0 || c.uncompressed < 0 || c.data < 0 || c.dictionary < 0) {
-		r.fail("column %q: expected sizes and offsets of at least 0, found %d values, %d and %d bytes, offsets %d and %d",
-			c.path, c.values, c.compressed, c.uncompressed, c.data, c.dictionary)
+// parse decodes a field of the metadata of a column. Its path is left out: the columns are those of the schema, in order.
+func (c *columnMeta) parse(r *thriftReader, id int, kind byte) {
+	switch id {
+	case 1:
+		c.typ = physical(r.i32(kind))
+	case 4:
+		c.codec = r.i32(kind)
+	case 5:
+		c.values = r.i64(kind)
+	case 6:
+		c.uncompressed = r.i64(kind)
+	case 7:
+		c.compressed = r.i64(kind)
+	case 9:
+		c.data = r.i64(kind)
+	case 11:
+		c.dictionary = r.i64(kind)
+	case 12:
+		r.structure(kind, func(id int, kind byte) { c.statistics.parse(r, id, kind) })
+	default:
+		r.skip(kind)
 	}
 }
 
-func parseStatistics(r *thriftReader, s *statistics) {
-	r.fields(func(id int, kind byte) {
-		switch {
-		case id == 1 && r.is(kind, thriftBinary):
-			s.oldMax = r.bytes()
-		case id == 2 && r.is(kind, thriftBinary):
-			s.oldMin = r.bytes()
-		case id == 3 && r.is(kind, thriftI64):
-			s.nulls = r.int()
-		case id == 5 && r.is(kind, thriftBinary):
-			s.max = r.bytes()
-		case id == 6 && r.is(kind, thriftBinary):
-			s.min = r.bytes()
-		default:
-			r.skip(kind)
-		}
-	})
+func (s *statistics) parse(r *thriftReader, id int, kind byte) {
+	switch id {
+	case 1:
+		s.oldMax = r.bytes(kind)
+	case 2:
+		s.oldMin = r.bytes(kind)
+	case 3:
+		s.nulls = r.i64(kind)
+	case 5:
+		s.max = r.bytes(kind)
+	case 6:
+		s.min = r.bytes(kind)
+	default:
+		r.skip(kind)
+	}
 }
 
 // The magic bytes that a file begins and ends with.

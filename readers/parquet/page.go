@@ -41,48 +41,48 @@ func parsePageHeader(data []byte) (h pageHeader, r thriftReader) {
 	r = thriftReader{data: data}
 	h = pageHeader{kind: -1, uncompressed: -1, compressed: -1, values: -1, nulls: -1, rows: -1, encoding: -1}
 	r.fields(func(id int, kind byte) {
-		switch {
-		case id == 1 && r.is(kind, thriftI32):
-			h.kind = r.int32()
-		case id == 2 && r.is(kind, thriftI32):
-			h.uncompressed = r.int32()
-		case id == 3 && r.is(kind, thriftI32):
-			h.compressed = r.int32()
-		case id == 4 && r.is(kind, thriftI32):
-			h.crc, h.hasCRC = uint32(r.int32()), true
-		case (id == 5 || id == 7) && r.is(kind, thriftStruct): // of data, or of a dictionary
+		switch id {
+		case 1:
+			h.kind = r.i32(kind)
+		case 2:
+			h.uncompressed = r.i32(kind)
+		case 3:
+			h.compressed = r.i32(kind)
+		case 4:
+			h.crc, h.hasCRC = uint32(r.i32(kind)), true
+		case 5, 7: // of data, or of a dictionary
 			data := id == 5
-			r.fields(func(id int, kind byte) {
+			r.structure(kind, func(id int, kind byte) {
 				switch {
-				case id == 1 && r.is(kind, thriftI32):
-					h.values = r.int32()
-				case id == 2 && r.is(kind, thriftI32):
-					h.encoding = encoding(r.int32())
-				case id == 3 && data && r.is(kind, thriftI32):
-					h.levels[1] = encoding(r.int32())
-				case id == 4 && data && r.is(kind, thriftI32):
-					h.levels[0] = encoding(r.int32())
+				case id == 1:
+					h.values = r.i32(kind)
+				case id == 2:
+					h.encoding = encoding(r.i32(kind))
+				case id == 3 && data:
+					h.levels[1] = encoding(r.i32(kind))
+				case id == 4 && data:
+					h.levels[0] = encoding(r.i32(kind))
 				default:
 					r.skip(kind)
 				}
 			})
-		case id == 8 && r.is(kind, thriftStruct): // of data, version 2
+		case 8: // of data, version 2
 			h.levels = [2]encoding{runLength, runLength}
-			r.fields(func(id int, kind byte) {
-				switch {
-				case id == 1 && r.is(kind, thriftI32):
-					h.values = r.int32()
-				case id == 2 && r.is(kind, thriftI32):
-					h.nulls = r.int32()
-				case id == 3 && r.is(kind, thriftI32):
-					h.rows = r.int32()
-				case id == 4 && r.is(kind, thriftI32):
-					h.encoding = encoding(r.int32())
-				case id == 5 && r.is(kind, thriftI32):
-					h.levelSizes[1] = r.int32()
-				case id == 6 && r.is(kind, thriftI32):
-					h.levelSizes[0] = r.int32()
-				case id == 7:
+			r.structure(kind, func(id int, kind byte) {
+				switch id {
+				case 1:
+					h.values = r.i32(kind)
+				case 2:
+					h.nulls = r.i32(kind)
+				case 3:
+					h.rows = r.i32(kind)
+				case 4:
+					h.encoding = encoding(r.i32(kind))
+				case 5:
+					h.levelSizes[1] = r.i32(kind)
+				case 6:
+					h.levelSizes[0] = r.i32(kind)
+				case 7:
 					h.plain = kind == thriftFalse
 					r.skip(kind)
 				default:

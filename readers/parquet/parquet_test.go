@@ -559,3 +559,31 @@ func TestDefaults(t *testing.T) {
 		}
 	}
 }
+
+// The errors of a footer name the column by its number, because the columns of a row group are those of the schema.
+func TestMetadataOfColumns(t *testing.T) {
+	for want, fields := range map[string]func(w *thriftWriter){
+		"column 1: expected the metadata of a column, found none": func(w *thriftWriter) { w.i64(2, 0) },
+		"column 1: expected sizes and offsets of at least 0, found -3 values": func(w *thriftWriter) {
+			w.structure(3, func() { w.i64(5, -3) })
+		},
+		"expected a field of type 12, found type 6": func(w *thriftWriter) { w.i64(3, 0) },
+		"expected a field of type 6, found type 5":  func(w *thriftWriter) { w.structure(3, func() { w.i32(5, 0) }) },
+	} {
+		w := &thriftWriter{}
+		w.begin()
+		w.list(1, thriftStruct, 2)
+		w.begin()
+		w.structure(3, func() {})
+		w.end()
+		w.begin()
+		fields(w)
+		w.end()
+		w.i64(3, 0)
+		w.end()
+		r := &thriftReader{data: w.data}
+		if parseGroup(r); r.err == nil || !strings.HasPrefix(r.err.Error(), want) {
+			t.Errorf("expected %q, found %v", want, r.err)
+		}
+	}
+}

@@ -3,7 +3,6 @@ package parquet
 import (
 	"encoding/binary"
 	"fmt"
-	"math"
 )
 
 // The types of values in Thrift's compact protocol, which is specified at
@@ -87,27 +86,8 @@ func (r *thriftReader) int() int64 {
 	return int64(v>>1) ^ -int64(v&1)
 }
 
-func (r *thriftReader) int32() int32 {
-	v := r.int()
-	if v != int64(int32(v)) {
-		r.fail("expected an integer of 32 bits, found %d", v)
-		return 0
-	}
-	return int32(v)
-}
-
-func (r *thriftReader) double() float64 {
-	if len(r.data)-r.at < 8 {
-		r.fail(thriftShort)
-		return 0
-	}
-	v := math.Float64frombits(binary.LittleEndian.Uint64(r.data[r.at:]))
-	r.at += 8
-	return v
-}
-
-// bytes returns a view of a byte string.
-func (r *thriftReader) bytes() []byte {
+// item returns a view of a byte string.
+func (r *thriftReader) item() []byte {
 	n := r.uvarint()
 	if n > uint64(len(r.data)-r.at) {
 		r.fail(thriftShort)
@@ -161,13 +141,63 @@ func (r *thriftReader) each(kind byte, element func()) {
 	}
 }
 
-// is reports whether a field has the type that it should have. It fails otherwise.
+// is reports whether a field has the type that it should have. It fails otherwise. The methods below return the values
+// of fields, of which they check the type.
 func (r *thriftReader) is(found, expected byte) bool {
 	if found != expected {
 		r.fail("expected a field of type %d, found type %d", expected, found)
 		return false
 	}
 	return true
+}
+
+func (r *thriftReader) i32(kind byte) int32 {
+	if !r.is(kind, thriftI32) {
+		return 0
+	}
+	v := r.int()
+	if v != int64(int32(v)) {
+		r.fail("expected an integer of 32 bits, found %d", v)
+		return 0
+	}
+	return int32(v)
+}
+
+func (r *thriftReader) i64(kind byte) int64 {
+	if !r.is(kind, thriftI64) {
+		return 0
+	}
+	return r.int()
+}
+
+// i8 returns the value of a field of one byte.
+func (r *thriftReader) i8(kind byte) byte {
+	if !r.is(kind, thriftByte) {
+		return 0
+	}
+	return r.byte()
+}
+
+// bytes returns a view of a field that is a byte string.
+func (r *thriftReader) bytes(kind byte) []byte {
+	if !r.is(kind, thriftBinary) {
+		return nil
+	}
+	return r.item()
+}
+
+// structure calls field for each field of a field that is a struct.
+func (r *thriftReader) structure(kind byte, field func(id int, kind byte)) {
+	if r.is(kind, thriftStruct) {
+		r.fields(field)
+	}
+}
+
+// structures calls element for each element of a field that is a list of structs. element MUST consume it.
+func (r *thriftReader) structures(kind byte, element func()) {
+	if r.is(kind, thriftList) {
+		r.each(thriftStruct, element)
+	}
 }
 
 // skip skips a value of a field.
@@ -189,9 +219,11 @@ func (r *thriftReader) skipValue(kind byte, inCollection bool, depth int) {
 	case thriftI16, thriftI32, thriftI64:
 		r.uvarint()
 	case thriftDouble:
-		r.double()
+		for range 8 {
+			r.byte()
+		}
 	case thriftBinary:
-		r.bytes()
+		r.item()
 	case thriftList, thriftSet:
 		n, of := r.list()
 		for i := 0; i < n && r.err == nil; i++ {

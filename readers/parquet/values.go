@@ -24,16 +24,11 @@ const (
 	byteStreamSplit encoding = 9
 )
 
-var encodingNames = map[encoding]string{plain: "PLAIN", plainDictionary: "PLAIN_DICTIONARY", runLength: "RLE", bitPacked: "BIT_PACKED",
+var encodingNames = []string{plain: "PLAIN", plainDictionary: "PLAIN_DICTIONARY", runLength: "RLE", bitPacked: "BIT_PACKED",
 	deltaBinary: "DELTA_BINARY_PACKED", deltaLength: "DELTA_LENGTH_BYTE_ARRAY", deltaBytes: "DELTA_BYTE_ARRAY",
 	rleDictionary: "RLE_DICTIONARY", byteStreamSplit: "BYTE_STREAM_SPLIT"}
 
-func (e encoding) String() string {
-	if name := encodingNames[e]; name != "" {
-		return name
-	}
-	return fmt.Sprintf("encoding %d", int32(e))
-}
+func (e encoding) String() string { return nameOf("encoding", encodingNames, int32(e)) }
 
 // fixedValues decodes the values of a page that have one size.
 type fixedValues interface {
