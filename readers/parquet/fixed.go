@@ -11,9 +11,8 @@ const batchValues = 1024
 
 // located returns an error about a row of the row group.
 func (c *chunk) located(kind pyfeed.Kind, row int64, text string) error {
-	e := pyfeed.Errorf(kind, "%v, row group %d, row %d of the file: %s", c.leaf, c.group, c.first+row, text)
+	e := c.in.file.Errorf(kind, c.pageAt, "%v, row group %d, row %d of the file: %s", c.leaf, c.group, c.first+row, text)
 	e.Slot = c.slot
-	e.At = &pyfeed.Location{File: c.in.file.Path(), Offset: c.pageAt, Record: -1}
 	return e
 }
 
@@ -26,11 +25,14 @@ func (c *chunk) nullError(row int64) error {
 }
 
 // failed makes an error of a decoder one about the page.
-func (c *chunk) failed(err error) error {
+func (c *chunk) failed(err error) error { return c.failedIn(c.header.encoding, err) }
+
+// failedIn makes an error of a decoder one about a part of the page.
+func (c *chunk) failedIn(part any, err error) error {
 	if _, is := err.(*pyfeed.Error); is || err == storage.ErrInterrupted {
 		return err
 	}
-	return c.corrupt("%v: %v", c.header.encoding, err)
+	return c.corrupt("%v: %v", part, err)
 }
 
 // nextRows goes to the next page if no values are left in the current one. Pages MUST follow.

@@ -403,17 +403,15 @@ const tailSize = 8
 // readFooter reads and decodes the footer of a file. end is the offset at which it begins, where all pages end.
 func readFooter(in *input) (m *fileMeta, end int64, err error) {
 	f, size := in.file, in.size
-	refuse := func(text string) error {
-		e := pyfeed.Errorf(pyfeed.Unsupported, "%s", text)
-		e.At = &pyfeed.Location{File: f.Path(), Offset: -1, Record: -1}
-		return e
+	encrypted := func(found string) error {
+		return f.Errorf(pyfeed.Unsupported, -1, "expected a Parquet file that is not encrypted, found %s", found)
 	}
 	head, err := in.read(0, int(min(size, 4)))
 	if err != nil {
 		return nil, 0, err
 	}
 	if bytes.Equal(head, encryptedMagic) {
-		return nil, 0, refuse("expected a Parquet file that is not encrypted, found an encrypted one")
+		return nil, 0, encrypted("an encrypted one")
 	}
 	if size < int64(len(magic)+tailSize) || !bytes.Equal(head, magic) {
 		return nil, 0, f.Corrupt(0, -1, "expected a Parquet file, which begins with %q, found %d bytes that begin with %q", magic, size, head)
@@ -424,7 +422,7 @@ func readFooter(in *input) (m *fileMeta, end int64, err error) {
 	}
 	length := int64(binary.LittleEndian.Uint32(tail))
 	if bytes.Equal(tail[4:], encryptedMagic) {
-		return nil, 0, refuse("expected a Parquet file that is not encrypted, found an encrypted footer")
+		return nil, 0, encrypted("an encrypted footer")
 	}
 	if !bytes.Equal(tail[4:], magic) {
 		return nil, 0, f.Corrupt(size-4, -1, "expected %q at the end, found %q: the file may be cut off", magic, tail[4:])
@@ -448,7 +446,7 @@ func readFooter(in *input) (m *fileMeta, end int64, err error) {
 		return nil, 0, f.Corrupt(end+at, -1, "footer: %v", err)
 	}
 	if m.encrypted {
-		return nil, 0, refuse("expected a Parquet file that is not encrypted, found one with encrypted columns")
+		return nil, 0, encrypted("one with encrypted columns")
 	}
 	var rows int64
 	for i := range m.groups {

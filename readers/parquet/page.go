@@ -152,10 +152,14 @@ type dictionary struct {
 	base   []byte
 }
 
-// corrupt returns an error about the page.
+// failure returns an error about the page.
+func (c *chunk) failure(kind pyfeed.Kind, format string, args ...any) *pyfeed.Error {
+	return c.in.file.Errorf(kind, c.pageAt, "%v, row group %d: %s", c.leaf, c.group, fmt.Sprintf(format, args...))
+}
+
+// corrupt returns an error about damage of the page.
 func (c *chunk) corrupt(format string, args ...any) error {
-	e := c.in.file.Corrupt(c.pageAt, -1, "%v, row group %d: %s", c.leaf, c.group, fmt.Sprintf(format, args...))
-	return e
+	return c.failure(pyfeed.Corrupt, format, args...)
 }
 
 // bytes returns n bytes of the file at an offset, or fewer if the pages end before. They are valid until the next call.
@@ -400,13 +404,7 @@ func (c *chunk) readDictionary(offset int64) error {
 	d := &dictionary{buffer: b}
 	if err := c.fillDictionary(d, data, int(h.values)); err != nil {
 		d.buffer.Release()
-		if err == storage.ErrInterrupted {
-			return err
-		}
-		if _, is := err.(*pyfeed.Error); is {
-			return err
-		}
-		return c.corrupt("dictionary: %v", err)
+		return c.failedIn("dictionary", err)
 	}
 	c.dictionary = d
 	return nil
@@ -425,8 +423,8 @@ func (c *chunk) fillDictionary(d *dictionary, data []byte, count int) error {
 		if size > 0 {
 			from = &plainStrings{memoryOf: memoryOf{data: data}, size: size}
 		}
-		d.base, d.spans = data, make([]record.Span, count)
-		for rest := d.spans; len(rest) > 0; {
+		spans := make([]record.Span, count)
+		for rest := spans; len(rest) > 0; {
 			k := min(len(rest), 1<<16)
 			if err := from.next(rest[:k]); err != nil {
 				return err
@@ -437,50 +435,36 @@ func (c *chunk) fillDictionary(d *dictionary, data []byte, count int) error {
 			}
 		}
 		if c.text {
+			d.base, d.spans = data, spans
 			return nil
 		}
-		b, err := c.pool.Get(max(count*c.size, 1))
-		if err != nil {
-			return err
-		}
-		for i, s := range d.spans {
-			if err := c.convert(b.Bytes()[i*c.size:][:c.size], data[s.At:][:s.Size]); err != nil {
-				b.Release()
-				return c.dictionaryError(err)
-			}
-		}
-		d.buffer.Release()
-		d.buffer, d.fixed, d.spans, d.base = b, b.Bytes()[:count*c.size], nil, nil
-		return nil
-	}
-	if count > len(data)/size {
+		return c.convertDictionary(d, count, func(i int) []byte { return data[spans[i].At:][:spans[i].Size] })
+	case count > len(data)/size:
 		return errValuesEnd
-	}
-	d.fixed = data[:count*size]
-	if c.convert == nil {
+	case c.convert == nil:
+		d.fixed = data[:count*size]
 		return nil
 	}
+	return c.convertDictionary(d, count, func(i int) []byte { return data[i*size:][:size] })
+}
+
+// convertDictionary replaces the memory of a dictionary by that of its converted values.
+func (c *chunk) convertDictionary(d *dictionary, count int, value func(i int) []byte) error {
 	b, err := c.pool.Get(max(count*c.size, 1))
 	if err != nil {
 		return err
 	}
 	for i := range count {
-		if err := c.convert(b.Bytes()[i*c.size:][:c.size], data[i*size:][:size]); err != nil {
+		if err := c.convert(b.Bytes()[i*c.size:][:c.size], value(i)); err != nil {
 			b.Release()
-			return c.dictionaryError(err)
+			e := c.failure(pyfeed.Type, "dictionary: %v", err)
+			e.Slot = c.slot
+			return e
 		}
 	}
 	d.buffer.Release()
 	d.buffer, d.fixed = b, b.Bytes()[:count*c.size]
 	return nil
-}
-
-// dictionaryError is the error about a value of the dictionary that the dtype cannot represent.
-func (c *chunk) dictionaryError(err error) error {
-	e := pyfeed.Errorf(pyfeed.Type, "%v, row group %d: dictionary: %v", c.leaf, c.group, err)
-	e.Slot = c.slot
-	e.At = &pyfeed.Location{File: c.in.file.Path(), Offset: c.pageAt, Record: -1}
-	return e
 }
 
 // readPage reads a page of data and prepares to decode its levels and values.
@@ -530,10 +514,7 @@ func (c *chunk) readPage(offset int64) error {
 		decoder.begin(levels[i], bits.Len(uint(most[i])))
 	}
 	if err := c.beginValues(data); err != nil {
-		if _, is := err.(*pyfeed.Error); is || err == storage.ErrInterrupted {
-			return err
-		}
-		return c.corrupt("%v: %v", h.encoding, err)
+		return c.failed(err)
 	}
 	return nil
 }
@@ -639,8 +620,5 @@ func (c *chunk) beginValues(data []byte) error {
 
 // unsupported returns an error about something in the file that cannot be read.
 func (c *chunk) unsupported(format string, args ...any) error {
-	e := pyfeed.Errorf(pyfeed.Unsupported, "%v, row group %d: expected a column that can be read, found "+format,
-		append([]any{c.leaf, c.group}, args...)...)
-	e.At = &pyfeed.Location{File: c.in.file.Path(), Offset: c.pageAt, Record: -1}
-	return e
+	return c.failure(pyfeed.Unsupported, "expected a column that can be read, found "+format, args...)
 }

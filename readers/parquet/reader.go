@@ -51,11 +51,7 @@ type rowGroup struct {
 }
 
 func open(f *storage.File, c *record.Config) (record.Records, error) {
-	refuse := func(text string) error {
-		e := pyfeed.Errorf(pyfeed.Unsupported, "parquet: %s", text)
-		e.At = &pyfeed.Location{File: f.Path(), Offset: -1, Record: -1}
-		return e
-	}
+	refuse := func(text string) error { return f.Errorf(pyfeed.Unsupported, -1, "parquet: %s", text) }
 	switch {
 	case record.BigEndian:
 		return nil, refuse("expected a machine that stores the low byte of a number first, found another")
@@ -126,9 +122,7 @@ func (r *records) checkGroup(number int, g *groupMeta) error {
 		l := r.columns[i].leaf
 		m := &g.columns[l.number]
 		unsupported := func(format string, args ...any) error {
-			e := pyfeed.Errorf(pyfeed.Unsupported, "%v, row group %d: expected %s", l, number, fmt.Sprintf(format, args...))
-			e.At = &pyfeed.Location{File: r.file.Path(), Offset: -1, Record: -1}
-			return e
+			return r.file.Errorf(pyfeed.Unsupported, -1, "%v, row group %d: expected %s", l, number, fmt.Sprintf(format, args...))
 		}
 		switch {
 		case m.encrypted:

@@ -619,6 +619,14 @@ func (f *File) streamError(err error) error {
 
 // Corrupt returns an error about the data at an offset, in a record. record is -1 outside of records.
 func (f *File) Corrupt(offset, record int64, format string, args ...any) *pyfeed.Error {
-	return &pyfeed.Error{Kind: pyfeed.Corrupt, Slot: -1, Text: fmt.Sprintf(format, args...),
-		At: &pyfeed.Location{File: f.path, Offset: offset, Record: record}}
+	e := f.Errorf(pyfeed.Corrupt, offset, format, args...)
+	e.At.Record = record
+	return e
+}
+
+// Errorf returns an error about the file, at an offset of its decompressed data; -1: at none.
+func (f *File) Errorf(kind pyfeed.Kind, offset int64, format string, args ...any) *pyfeed.Error {
+	e := pyfeed.Errorf(kind, format, args...)
+	e.At = f.location(offset)
+	return e
 }
