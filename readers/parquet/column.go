@@ -89,7 +89,7 @@ func (t *table) plan(c *record.Config, o *Options, stored slotsByName) error {
 			return pyfeed.SlotErrorf(pyfeed.Invalid, i, "parquet: %v", err)
 		}
 	}
-	t.row = (t.row + 7) &^ 7 // each row is aligned for the widest element
+	t.align(8) // each row is aligned for the widest element
 	named := false
 	for _, g := range groups {
 		t.slotNames = append(t.slotNames, g.name)
@@ -244,21 +244,20 @@ func (t *table) add(i int, g *group, o *Options) error {
 		return t.addRagged(i, g, first, dtype, dims, o)
 	}
 	out := output{slot: pyfeed.Slot{Name: g.name}, kind: fixedOutput}
-	natural1, valueDims, _, _ := natural(first)
+	own, valueDims, _, _ := natural(first)
 	if dtype == pyfeed.Any {
-		dtype = natural1
+		dtype = own
 	}
 	valueSize := max(1, elements(valueDims)) * dtype.Size()
-	t.row = (t.row + min(dtype.Size(), 8) - 1) &^ (min(dtype.Size(), 8) - 1)
-	out.at = t.row
+	out.at = t.align(min(dtype.Size(), 8))
 	for _, at := range g.columns {
 		l := &t.leaves[at]
 		d, dimsOf, text, _ := natural(l)
 		if l.maxRep > 0 || text || elements(dimsOf) != elements(valueDims) {
 			return fmt.Errorf("expected columns of one kind for a slot, found %s in %v and %s in %v", first.describe(), first, l.describe(), l)
 		}
-		if d != natural1 && g.dtype == "" && (g.given == nil || g.given.DType == pyfeed.Any) {
-			return fmt.Errorf("expected columns of one dtype for a slot, found %v in %v and %v in %v: dtype can convert them", natural1, first, d, l)
+		if d != own && g.dtype == "" && (g.given == nil || g.given.DType == pyfeed.Any) {
+			return fmt.Errorf("expected columns of one dtype for a slot, found %v in %v and %v in %v: dtype can convert them", own, first, d, l)
 		}
 		c, err := newColumn(i, l, fixedOutput, dtype, valueSize, g, o)
 		if err != nil {
@@ -281,6 +280,12 @@ func (t *table) add(i int, g *group, o *Options) error {
 	}
 	out.slot.DType, out.slot.Dims = dtype, slices.Clone(shape)
 	return t.addOutput(out)
+}
+
+// align rounds the end of the row of numbers up to a multiple of a size, which is a power of two, and returns it.
+func (t *table) align(size int) int {
+	t.row = (t.row + size - 1) &^ (size - 1)
+	return t.row
 }
 
 func (t *table) addOutput(out output) error {
@@ -358,7 +363,7 @@ func (t *table) addRagged(i int, g *group, l *leaf, dtype pyfeed.DType, dims pyf
 	switch {
 	case vector:
 		kind = vectorOutput
-		t.row = (t.row + min(dtype.Size(), 8) - 1) &^ (min(dtype.Size(), 8) - 1)
+		out.at = t.align(min(dtype.Size(), 8))
 		count := elements(dims) / max(1, elements(valueDims))
 		if count == 0 {
 			return fmt.Errorf("dims: expected at least 1 element, found dims %v", dims)
@@ -366,7 +371,7 @@ func (t *table) addRagged(i int, g *group, l *leaf, dtype pyfeed.DType, dims pyf
 		if count*max(1, elements(valueDims)) != elements(dims) || l.maxRep != 1 {
 			return fmt.Errorf("dims: expected those of a list of %s, found %v", l.describe(), dims)
 		}
-		out.slot.Dims, out.at, out.size = slices.Clone(dims), t.row, count*size
+		out.slot.Dims, out.size = slices.Clone(dims), count*size
 	case text && l.maxRep == 0:
 		kind = bytesOutput
 		out.slot.Dims, out.slot.LoDLevels = pyfeed.Dims{-1}, 1
@@ -407,10 +412,7 @@ func newColumn(slot int, l *leaf, kind outputKind, dtype pyfeed.DType, size int,
 	_, dims, text, _ := natural(l)
 	if text || g.dtype == "bytes" || kind == bytesOutput {
 		if fallback != nil {
-			c.fallback = []byte(*fallback)
-			if c.fallback == nil {
-				c.fallback = []byte{}
-			}
+			c.fallback = []byte(*fallback) // not nil, even if it is empty
 		}
 		return c, nil
 	}

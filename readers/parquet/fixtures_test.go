@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pyfeed/pyfeed/pyfeed/memory"
 	"github.com/pyfeed/pyfeed/readers/formattest"
 	"github.com/pyfeed/pyfeed/readers/record"
 )
@@ -82,7 +83,7 @@ func TestFilesOfOtherPrograms(t *testing.T) {
 func columnNames(t *testing.T, data []byte) (names []string) {
 	t.Helper()
 	c := with(t, "")
-	formattest.WithPool(t, func(pool *poolType) {
+	formattest.WithPool(t, func(pool *memory.Pool) {
 		c.Pool = pool
 		r, err := tested.Memory(data, &c)
 		if err != nil {
@@ -175,7 +176,7 @@ func TestRefusedOptions(t *testing.T) {
 		`{"columns": ["d23"]}`:                                  `found "d23"`,
 		`{"columns": [{"columns": "u64", "dtype": "nothing"}]}`: "expected bytes or the name of a dtype",
 		`{"columns": [{"columns": "f16", "dtype": "int32"}]}`:   "expected one that FIXED_LEN_BYTE_ARRAY can be converted to, found int32",
-		`{"columns": [{"columns": "u8", "dtype": "bytes"}]}`:    "expected one column of lists or byte strings",
+		`{"columns": [{"columns": "u8", "dtype": "bytes"}]}`:    "expected a column of byte strings for bytes",
 		`{"columns": [["u8", "st.y.z"]]}`:                       "expected columns of one kind",
 		`{"columns": [["u8", "i16"]]}`:                          "expected columns of one dtype",
 		`{"columns": [["m.key", "m.value"]]}`:                   "expected one column of lists or byte strings, found 2",
@@ -186,12 +187,9 @@ func TestRefusedOptions(t *testing.T) {
 		`{"where": [["u8", ">", "x"]]}`:                         "expected values like those",
 		`{"compression": "zstd"}`:                               "are for writing",
 	} {
-		formattest.WithPool(t, func(pool *poolType) {
+		formattest.WithPool(t, func(pool *memory.Pool) {
 			c := with(t, options)
 			c.Pool = pool
-			if options == `{"columns": [{"columns": "u8", "dtype": "bytes"}]}` {
-				want = "expected a column of byte strings for bytes"
-			}
 			r, err := tested.Memory(data, &c)
 			if err == nil {
 				r.Close()
@@ -206,7 +204,7 @@ func TestRefusedOptions(t *testing.T) {
 		`{"columns": [{"columns": "v", "dims": [4]}]}`:        "row 0 of the file: expected a list of 4 elements, as dims say, found one of 3",
 		`{"columns": [{"columns": "u64", "dtype": "int64"}]}`: "expected a value of int64, found 18446744073709551615",
 	} {
-		formattest.WithPool(t, func(pool *poolType) {
+		formattest.WithPool(t, func(pool *memory.Pool) {
 			c := with(t, options)
 			c.Pool = pool
 			r, err := tested.Memory(data, &c)
@@ -240,7 +238,7 @@ func TestNulls(t *testing.T) {
 		{`{"columns": [{"columns": "n", "default": 7}]}`, fixtureRows, "EOF"},
 		{`{"columns": ["i", "f"]}`, fixtureRows, "EOF"},
 	} {
-		formattest.WithPool(t, func(pool *poolType) {
+		formattest.WithPool(t, func(pool *memory.Pool) {
 			config := with(t, c.options)
 			config.Pool = pool
 			r, err := tested.Memory(data, &config)
@@ -279,7 +277,7 @@ func TestWhere(t *testing.T) {
 		`[["b", "==", true]]`:                  {0, 25, 50},
 		`[[0, "<", 0]]`:                        {0},
 	} {
-		formattest.WithPool(t, func(pool *poolType) {
+		formattest.WithPool(t, func(pool *memory.Pool) {
 			c := with(t, `{"columns": ["i"], "where": `+options+`}`)
 			c.Pool = pool
 			r, err := tested.Memory(data, &c)

@@ -31,7 +31,6 @@ type pageHeader struct {
 	encoding     encoding
 	levels       [2]encoding // of repetition and definition levels
 	levelSizes   [2]int32    // of version 2, where they precede the values and are not compressed
-	nulls        int32       // of version 2; -1: not known
 	rows         int32       // of version 2; -1: not known
 	plain        bool        // version 2: the values are not compressed
 	size         int         // of the header itself
@@ -39,7 +38,7 @@ type pageHeader struct {
 
 func parsePageHeader(data []byte) (h pageHeader, r thriftReader) {
 	r = thriftReader{data: data}
-	h = pageHeader{kind: -1, uncompressed: -1, compressed: -1, values: -1, nulls: -1, rows: -1, encoding: -1}
+	h = pageHeader{kind: -1, uncompressed: -1, compressed: -1, values: -1, rows: -1, encoding: -1}
 	r.fields(func(id int, kind byte) {
 		switch id {
 		case 1:
@@ -72,8 +71,6 @@ func parsePageHeader(data []byte) (h pageHeader, r thriftReader) {
 				switch id {
 				case 1:
 					h.values = r.i32(kind)
-				case 2:
-					h.nulls = r.i32(kind)
 				case 3:
 					h.rows = r.i32(kind)
 				case 4:

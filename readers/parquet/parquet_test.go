@@ -19,8 +19,6 @@ import (
 	"github.com/pyfeed/pyfeed/readers/record"
 )
 
-type poolType = memory.Pool
-
 // tuples returns instances with a slot of each kind that can be written.
 func tuples(n int) (all []*pyfeed.Tuple) {
 	for i := range n {

@@ -19,7 +19,6 @@ type leaf struct {
 	maxDef   int    // definition level of a value that is not null
 	maxRep   int
 	elements []int // for each repetition level from 1: the definition level from which an element of the list exists
-	flat     int   // the definition level from which the row's own value may be a null list or struct; 0: never
 }
 
 // nullable reports whether a value, or one of the structs that it is in, may be null.
@@ -67,6 +66,13 @@ type context struct {
 	unlabelled bool // the node's own name is not part of the path
 }
 
+// repeat adds the levels of a repeated node.
+func (c *context) repeat() {
+	c.def++
+	c.rep++
+	c.elements = append(c.elements[:len(c.elements):len(c.elements)], c.def)
+}
+
 // leavesOf returns the columns of a schema.
 func leavesOf(schema []schemaElement) ([]leaf, error) {
 	s := &schemaReader{elements: schema}
@@ -103,9 +109,7 @@ func (s *schemaReader) node(above context) error {
 	case optional:
 		here.def++
 	case repeated:
-		here.def++
-		here.rep++
-		here.elements = append(above.elements[:len(above.elements):len(above.elements)], here.def)
+		here.repeat()
 	}
 	if e.children == 0 && e.typ >= 0 {
 		if here.rep > pyfeed.MaxLoDLevels-1 {
@@ -121,14 +125,13 @@ func (s *schemaReader) node(above context) error {
 	// The group in a list or map is not part of the path of the columns below it.
 	wraps := e.annotation == annotatedList || e.annotation == annotatedMap
 	for range e.children {
-		below := here
 		if wraps && e.children == 1 && s.at < len(s.elements) && s.elements[s.at].repetition == repeated {
 			if err := s.wrapper(here, &e); err != nil {
 				return err
 			}
 			continue
 		}
-		if err := s.node(below); err != nil {
+		if err := s.node(here); err != nil {
 			return err
 		}
 	}
@@ -144,17 +147,14 @@ func (s *schemaReader) wrapper(above context, parent *schemaElement) error {
 		return s.node(above)
 	}
 	s.at++
-	above.def++
-	above.rep++
-	above.elements = append(above.elements[:len(above.elements):len(above.elements)], above.def)
+	above.repeat()
 	if above.depth++; above.depth >= maxDepth {
 		return fmt.Errorf("schema: expected at most %d levels, found more", maxDepth)
 	}
 	isElement := r.children > 1 || r.name == "array" || r.name == parent.name+"_tuple"
+	above.unlabelled = parent.annotation == annotatedList && !isElement
 	for range r.children {
-		below := above
-		below.unlabelled = parent.annotation == annotatedList && !isElement
-		if err := s.node(below); err != nil {
+		if err := s.node(above); err != nil {
 			return err
 		}
 	}

@@ -127,15 +127,22 @@ func (w *writer) encode(t *pyfeed.Tuple) error {
 	return nil
 }
 
+// begin writes the first bytes of the file.
+func (w *writer) begin() error {
+	if w.Sink.Offset() > 0 {
+		return nil
+	}
+	_, err := w.Sink.Write(magic)
+	return err
+}
+
 // flush writes the rows as a row group.
 func (w *writer) flush() error {
 	if w.pending == 0 {
 		return nil
 	}
-	if w.total == 0 && w.Sink.Offset() == 0 {
-		if _, err := w.Sink.Write(magic); err != nil {
-			return err
-		}
+	if err := w.begin(); err != nil {
+		return err
 	}
 	g := groupMeta{rows: w.pending}
 	for _, c := range w.columns {
@@ -159,10 +166,8 @@ func (w *writer) finish() error {
 	if err := w.flush(); err != nil {
 		return err
 	}
-	if w.Sink.Offset() == 0 {
-		if _, err := w.Sink.Write(magic); err != nil {
-			return err
-		}
+	if err := w.begin(); err != nil { // without rows, there was no row group
+		return err
 	}
 	footer, err := w.footer()
 	if err != nil {
