@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/binary"
-	"fmt"
 	"math"
 	"path/filepath"
 	"slices"
@@ -119,13 +118,7 @@ func (w *writer) setSlots(slots []pyfeed.Slot) (err error) {
 	}
 	w.columns = nil
 	for i, s := range slots {
-		c := written{name: fmt.Sprintf("slot%d", i), dtype: s.DType, dims: s.Dims}
-		if i < len(w.Names) && w.Names[i] != "" {
-			c.name = w.Names[i]
-		}
-		if s.Name != "" {
-			c.name = s.Name
-		}
+		c := written{name: cmp.Or(s.Name, w.SlotName(i)), dtype: s.DType, dims: s.Dims}
 		if s.LoDLevels > 0 {
 			c.dims = s.Dims[1:]
 		}

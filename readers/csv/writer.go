@@ -3,7 +3,6 @@ package csv
 import (
 	"bytes"
 	"cmp"
-	"fmt"
 	"slices"
 	"strconv"
 
@@ -109,13 +108,9 @@ func (w *writer) begin() error {
 	}
 	w.begun = true
 	for i, s := range w.slots {
-		name := fmt.Sprintf("slot%d", i)
-		if i < len(w.Names) && w.Names[i] != "" {
-			name = w.Names[i]
-		}
 		n, _ := take(s)
 		for k := range n {
-			column := name
+			column := w.SlotName(i)
 			if len(s.Dims) > 0 && s.LoDLevels == 0 {
 				column += "_" + strconv.Itoa(k)
 			}

@@ -3,7 +3,6 @@ package parquet
 import (
 	"encoding/binary"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"unicode/utf8"
 
@@ -90,11 +89,7 @@ func (w *writer) setSlots(slots []pyfeed.Slot) (err error) {
 		if err != nil {
 			return err
 		}
-		c.name = fmt.Sprintf("slot%d", i)
-		if i < len(w.Names) && w.Names[i] != "" {
-			c.name = w.Names[i]
-		}
-		if names[c.name] {
+		if c.name = w.SlotName(i); names[c.name] {
 			return pyfeed.SlotErrorf(pyfeed.Invalid, i, "parquet: names: expected each name once, found %q twice", c.name)
 		}
 		names[c.name] = true

@@ -137,3 +137,13 @@ func TestABlockIsNeverOutsideItsMemory(t *testing.T) {
 		}()
 	}
 }
+
+// Slots without names get the names slot0, slot1, …
+func TestSlotNames(t *testing.T) {
+	w := FileWriter{Names: []string{"x", ""}}
+	for i, want := range []string{"x", "slot1", "slot2"} {
+		if name := w.SlotName(i); name != want {
+			t.Errorf("slot %d: expected the name %q, found %q", i, want, name)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package record
 
 import (
 	"slices"
+	"strconv"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/readers/storage"
@@ -49,6 +50,14 @@ func (w *FileWriter) SetNames(names []string) error {
 	}
 	w.Names = names
 	return nil
+}
+
+// SlotName returns the name of slot i; without one, slot0 for the first slot, and so on.
+func (w *FileWriter) SlotName(i int) string {
+	if i < len(w.Names) && w.Names[i] != "" {
+		return w.Names[i]
+	}
+	return "slot" + strconv.Itoa(i)
 }
 
 // Close implements [Writer]. It aborts the file if a Write failed.
