@@ -13,6 +13,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/s2"
 	"github.com/klauspost/compress/zstd"
+	"github.com/pierrec/lz4/v4"
 
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
@@ -41,7 +42,8 @@ func supported(codec int32) bool {
 // errRoom is the error that decompressed data is larger than the memory for it.
 var errRoom = errors.New("expected less decompressed data, found more")
 
-// decompress decompresses a page into to, which it fills exactly. It returns errRoom if the data is larger than to.
+// decompress decompresses a page into to, which it fills exactly. It returns errRoom, or errLZ4, if the data is
+// larger than to.
 func decompress(codec int32, to, from []byte, poll func() error) error {
 	n, err := 0, error(nil)
 	switch codec {
@@ -65,7 +67,7 @@ func decompress(codec int32, to, from []byte, poll func() error) error {
 			n, err = readFull(to, r, poll)
 		}
 	case codecLZ4Raw:
-		n, err = decompressLZ4(to, from, poll)
+		n, err = decompressLZ4(to, from)
 	case codecLZ4:
 		n, err = decompressHadoop(to, from, poll)
 	default:
@@ -141,65 +143,15 @@ func decompressGzip(to, from []byte, poll func() error) (int, error) {
 	return readFull(to, &g.Reader, poll)
 }
 
-var errLZ4 = errors.New("expected a block of LZ4, found something else")
+// errLZ4 is the error that a block of LZ4 is damaged, or that its data is larger than the memory for it.
+var errLZ4 = errors.New("expected a block of LZ4 with the data of the page, found something else")
 
-// decompressLZ4 decodes a block, as https://github.com/lz4/lz4/blob/dev/doc/lz4_Block_format.md specifies it.
-func decompressLZ4(to, from []byte, poll func() error) (int, error) {
-	at, out := 0, 0
-	next := storage.PollEvery
-	// length reads the bytes that continue a length of 15.
-	length := func(n int) (int, bool) {
-		if n != 15 {
-			return n, true
-		}
-		for at < len(from) {
-			b := from[at]
-			at++
-			n += int(b)
-			if b != 255 {
-				return n, true
-			}
-		}
-		return 0, false
+func decompressLZ4(to, from []byte) (int, error) {
+	n, err := lz4.UncompressBlock(from, to)
+	if err != nil {
+		return 0, errLZ4
 	}
-	for at < len(from) {
-		if out >= next {
-			if err := poll(); err != nil {
-				return out, err
-			}
-			next = out + storage.PollEvery
-		}
-		token := from[at]
-		at++
-		literals, ok := length(int(token >> 4))
-		if !ok || literals > len(from)-at {
-			return out, errLZ4
-		}
-		if literals > len(to)-out {
-			return out, errRoom
-		}
-		out += copy(to[out:], from[at:at+literals])
-		if at += literals; at == len(from) {
-			return out, nil
-		}
-		if len(from)-at < 2 {
-			return out, errLZ4
-		}
-		offset := int(binary.LittleEndian.Uint16(from[at:]))
-		at += 2
-		size, ok := length(int(token & 15))
-		size += 4
-		if !ok || offset == 0 || offset > out {
-			return out, errLZ4
-		}
-		if size > len(to)-out {
-			return out, errRoom
-		}
-		for end := out + size; out < end; { // the bytes may be among those that are copied
-			out += copy(to[out:end], to[out-offset:out])
-		}
-	}
-	return out, errLZ4
+	return n, nil
 }
 
 // decompressHadoop decodes blocks of LZ4 that each follow their two sizes, as Hadoop's codec writes them. Some writers
@@ -215,12 +167,12 @@ func decompressHadoop(to, from []byte, poll func() error) (int, error) {
 		if packed > len(from)-at-8 || size > len(to)-out {
 			break
 		}
-		n, err := decompressLZ4(to[out:out+size], from[at+8:][:packed], poll)
-		if err == storage.ErrInterrupted {
-			return out, err
-		}
+		n, err := decompressLZ4(to[out:out+size], from[at+8:][:packed])
 		if err != nil || n != size {
 			break
+		}
+		if err := poll(); err != nil {
+			return out, err
 		}
 		out += n
 		at += 8 + packed
@@ -228,5 +180,5 @@ func decompressHadoop(to, from []byte, poll func() error) (int, error) {
 	if at == len(from) && at > 0 {
 		return out, nil
 	}
-	return decompressLZ4(to, from, poll)
+	return decompressLZ4(to, from)
 }

@@ -361,7 +361,7 @@ func (c *chunk) inflate(data []byte, size int, compressed, keep bool) ([]byte, *
 		switch {
 		case err == storage.ErrInterrupted:
 			return nil, nil, err
-		case err == errRoom && room < size:
+		case (err == errRoom || err == errLZ4) && room < size:
 			room = min(size, 8*room)
 		default:
 			return nil, nil, c.corrupt("decompressing %s: %v", codecName(c.meta.codec), err)

@@ -2,6 +2,7 @@ package parquet
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/pierrec/lz4/v4"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
@@ -504,6 +507,49 @@ func TestLZ4(t *testing.T) {
 	to := make([]byte, len(want))
 	if err := decompress(codecLZ4, to, block, never); err != nil || string(to) != want {
 		t.Errorf("without sizes: found %q, %v", to, err)
+	}
+}
+
+// The memory for a page grows until its data fits, in all codecs, and no further than the size that the page claims.
+func TestMemoryOfPagesGrows(t *testing.T) {
+	const size = 5 << 20
+	zeros := make([]byte, size)
+	block := make([]byte, lz4.CompressBlockBound(size))
+	var c lz4.Compressor
+	n, err := c.CompressBlock(zeros, block)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block = block[:n]
+	hadoop := binary.BigEndian.AppendUint32(nil, size)
+	hadoop = append(binary.BigEndian.AppendUint32(hadoop, uint32(n)), block...)
+	zstd, err := newCompressor("zstd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := zstd.compress(zeros)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for codec, data := range map[int32][]byte{codecLZ4Raw: block, codecLZ4: hadoop, codecZstd: page, codecGzip: formattest.Gzip(zeros)} {
+		formattest.WithPool(t, func(pool *memory.Pool) {
+			r, err := tested.Memory(numbersFile(t, 3, "{}"), &record.Config{Pool: pool})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			rs := r.(*records)
+			c := rs.newReader(rs.groups[0], 0, func() error { return nil }).chunks[0]
+			c.meta.codec = codec
+			to, b, err := c.inflate(data, size, true, true)
+			if err != nil || !bytes.Equal(to, zeros) {
+				t.Fatalf("%s: found %d bytes, %v", codecName(codec), len(to), err)
+			}
+			b.Release()
+			if _, _, err := c.inflate(data, size-1, true, true); formattest.Kind(err) != pyfeed.Corrupt {
+				t.Errorf("%s: expected an error about a page with more data than it claims, found %v", codecName(codec), err)
+			}
+		})
 	}
 }
 
