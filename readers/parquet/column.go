@@ -197,9 +197,9 @@ func (t *table) inOrder(c *record.Config) (groups []group, err error) {
 		if at >= len(t.leaves) {
 			return nil, pyfeed.SlotErrorf(pyfeed.Invalid, i, "parquet: expected a slot for each of %d columns, found more: the option columns can select some columns", len(t.leaves))
 		}
-		_, dims, text, _ := natural(&t.leaves[at])
+		f := t.leaves[at].form()
 		n := 1
-		if s.LoDLevels == 0 && t.leaves[at].maxRep == 0 && dims == nil && !text {
+		if s.LoDLevels == 0 && t.leaves[at].maxRep == 0 && f.dims == nil && !f.text {
 			n = elements(s.Dims)
 		}
 		g := group{single: n == 1}
@@ -244,20 +244,20 @@ func (t *table) add(i int, g *group, o *Options) error {
 		return t.addRagged(i, g, first, dtype, dims, o)
 	}
 	out := output{slot: pyfeed.Slot{Name: g.name}, kind: fixedOutput}
-	own, valueDims, _, _ := natural(first)
+	own := first.form()
 	if dtype == pyfeed.Any {
-		dtype = own
+		dtype = own.dtype
 	}
-	valueSize := max(1, elements(valueDims)) * dtype.Size()
+	valueSize := max(1, elements(own.dims)) * dtype.Size()
 	out.at = t.align(min(dtype.Size(), 8))
 	for _, at := range g.columns {
 		l := &t.leaves[at]
-		d, dimsOf, text, _ := natural(l)
-		if l.maxRep > 0 || text || elements(dimsOf) != elements(valueDims) {
+		f := l.form()
+		if l.maxRep > 0 || f.text || elements(f.dims) != elements(own.dims) {
 			return fmt.Errorf("expected columns of one kind for a slot, found %s in %v and %s in %v", first.describe(), first, l.describe(), l)
 		}
-		if d != own && g.dtype == "" && (g.given == nil || g.given.DType == pyfeed.Any) {
-			return fmt.Errorf("expected columns of one dtype for a slot, found %v in %v and %v in %v: dtype can convert them", own, first, d, l)
+		if f.dtype != own.dtype && g.dtype == "" && (g.given == nil || g.given.DType == pyfeed.Any) {
+			return fmt.Errorf("expected columns of one dtype for a slot, found %v in %v and %v in %v: dtype can convert them", own.dtype, first, f.dtype, l)
 		}
 		c, err := newColumn(i, l, fixedOutput, dtype, valueSize, g, o)
 		if err != nil {
@@ -268,7 +268,7 @@ func (t *table) add(i int, g *group, o *Options) error {
 		t.columns = append(t.columns, c)
 	}
 	out.size = t.row - out.at
-	shape := valueDims
+	shape := own.dims
 	if !g.single {
 		shape = append(pyfeed.Dims{int64(len(g.columns))}, shape...)
 	}
@@ -326,25 +326,25 @@ func (g *group) isText(l *leaf, d pyfeed.DType) bool {
 	if g.dtype == "bytes" || g.given != nil && g.given.LoDLevels > 0 {
 		return true
 	}
-	_, _, text, _ := natural(l)
-	return text
+	return l.form().text
 }
 
 // addRagged adds a slot of one column of lists or byte strings.
 func (t *table) addRagged(i int, g *group, l *leaf, dtype pyfeed.DType, dims pyfeed.Dims, o *Options) error {
-	d, valueDims, text, _ := natural(l)
+	f := l.form()
+	valueDims := f.dims
 	isBytes := l.typ == typeByteArray || l.typ == typeFixed
 	wantsText := g.dtype == "bytes"
 	if wantsText && !isBytes {
 		return fmt.Errorf("dtype: expected a column of byte strings for bytes, found %s in %v", l.describe(), l)
 	}
 	levels := l.maxRep
-	text = text && (dtype == pyfeed.Any || dtype == pyfeed.Uint8) || wantsText
+	text := f.text && (dtype == pyfeed.Any || dtype == pyfeed.Uint8) || wantsText
 	if g.given != nil && isBytes && g.given.LoDLevels == levels+1 {
 		text = true
 	}
 	if dtype == pyfeed.Any {
-		dtype = d
+		dtype = f.dtype
 	}
 	if text {
 		dtype, valueDims = pyfeed.Uint8, nil
@@ -409,8 +409,8 @@ func newColumn(slot int, l *leaf, kind outputKind, dtype pyfeed.DType, size int,
 	if fallback == nil {
 		fallback = o.Default
 	}
-	_, dims, text, _ := natural(l)
-	if text || g.dtype == "bytes" || kind == bytesOutput {
+	f := l.form()
+	if f.text || g.dtype == "bytes" || kind == bytesOutput {
 		if fallback != nil {
 			c.fallback = []byte(*fallback) // not nil, even if it is empty
 		}
@@ -426,7 +426,7 @@ func newColumn(slot int, l *leaf, kind outputKind, dtype pyfeed.DType, size int,
 			c.unrepresentable = string(*fallback)
 			return c, nil
 		}
-		c.fallback = slices.Repeat(element, max(1, elements(dims)))
+		c.fallback = slices.Repeat(element, max(1, elements(f.dims)))
 	}
 	return c, nil
 }

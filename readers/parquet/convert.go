@@ -16,23 +16,29 @@ import (
 // cannot represent the value.
 type converter func(to, from []byte) error
 
-// natural returns the dtype that values of a column have without a request, the dims of a value, and whether it is a
-// byte string of any length. convert is nil if elements are the physical values themselves.
-func natural(l *leaf) (d pyfeed.DType, dims pyfeed.Dims, text bool, convert converter) {
+// form is what the values of a column are without a request.
+type form struct {
+	dtype   pyfeed.DType
+	dims    pyfeed.Dims // of a value
+	text    bool        // a value is a byte string of any length
+	convert converter   // nil: elements are the physical values themselves
+}
+
+func (l *leaf) form() form {
 	switch l.typ {
 	case typeBoolean:
-		return pyfeed.Bool, nil, false, nil
+		return form{dtype: pyfeed.Bool}
 	case typeInt32, typeInt64:
-		d = pyfeed.Int32
+		d := pyfeed.Int32
 		if l.typ == typeInt64 {
 			d = pyfeed.Int64
 		}
 		switch l.annotation {
 		case annotatedDecimal:
-			return pyfeed.Float64, nil, false, decimal(l, pyfeed.Float64)
+			return form{dtype: pyfeed.Float64, convert: decimal(l, pyfeed.Float64)}
 		case annotatedInteger:
 			if l.bits == 8*l.typ.size() && l.unsigned {
-				return d + pyfeed.Uint32 - pyfeed.Int32, nil, false, nil
+				return form{dtype: d + pyfeed.Uint32 - pyfeed.Int32}
 			}
 			if l.typ == typeInt32 && (l.bits == 8 || l.bits == 16) {
 				d = pyfeed.Int8
@@ -42,35 +48,35 @@ func natural(l *leaf) (d pyfeed.DType, dims pyfeed.Dims, text bool, convert conv
 				if l.unsigned {
 					d += pyfeed.Uint8 - pyfeed.Int8
 				}
-				return d, nil, false, cast(pyfeed.Int32, d)
+				return form{dtype: d, convert: cast(pyfeed.Int32, d)}
 			}
 		}
-		return d, nil, false, nil
+		return form{dtype: d}
 	case typeInt96:
-		return pyfeed.Int64, nil, false, fromInt96
+		return form{dtype: pyfeed.Int64, convert: fromInt96}
 	case typeFloat:
-		return pyfeed.Float32, nil, false, nil
+		return form{dtype: pyfeed.Float32}
 	case typeDouble:
-		return pyfeed.Float64, nil, false, nil
+		return form{dtype: pyfeed.Float64}
 	}
 	switch {
 	case l.annotation == annotatedDecimal:
-		return pyfeed.Float64, nil, false, decimal(l, pyfeed.Float64)
+		return form{dtype: pyfeed.Float64, convert: decimal(l, pyfeed.Float64)}
 	case l.typ == typeByteArray:
-		return pyfeed.Uint8, nil, true, nil
+		return form{dtype: pyfeed.Uint8, text: true}
 	case l.annotation == annotatedFloat16 && l.length == 2:
-		return pyfeed.Float16, nil, false, nil
+		return form{dtype: pyfeed.Float16}
 	}
-	return pyfeed.Uint8, pyfeed.Dims{int64(l.length)}, false, nil
+	return form{dtype: pyfeed.Uint8, dims: pyfeed.Dims{int64(l.length)}}
 }
 
 // requested returns a converter of the values of a column to a dtype, or an error if there is none.
 func requested(l *leaf, d pyfeed.DType) (converter, error) {
-	from, dims, text, convert := natural(l)
-	isNumber := !text && dims == nil
+	f := l.form()
+	from, isNumber := f.dtype, !f.text && f.dims == nil
 	switch {
-	case from == d && !text:
-		return convert, nil
+	case from == d && !f.text:
+		return f.convert, nil
 	case isNumber && l.annotation == annotatedDecimal && d == pyfeed.Int64:
 		return decimal(l, d), nil
 	case isNumber && l.annotation == annotatedDecimal:
@@ -80,12 +86,12 @@ func requested(l *leaf, d pyfeed.DType) (converter, error) {
 		return nil, fmt.Errorf("dtype: expected one that %s can be converted to, found %v", l.describe(), d)
 	}
 	last := cast(from, d)
-	if convert == nil {
+	if f.convert == nil {
 		return last, nil
 	}
 	return func(to, value []byte) error {
 		var between [8]byte
-		if err := convert(between[:from.Size()], value); err != nil {
+		if err := f.convert(between[:from.Size()], value); err != nil {
 			return err
 		}
 		return last(to, between[:from.Size()])
@@ -118,12 +124,12 @@ func cast(from, to pyfeed.DType) converter {
 		if to == pyfeed.Int8 {
 			least, most = math.MinInt8, math.MaxInt8
 		}
-		return func(to, from []byte) error {
-			v := int32(order.Uint32(from))
+		return func(out, value []byte) error {
+			v := int32(order.Uint32(value))
 			if v < least || v > most {
-				return rangeError(int64(v), least, most)
+				return fmt.Errorf("expected a value of %v, found %d", to, v)
 			}
-			to[0] = byte(v)
+			out[0] = byte(v)
 			return nil
 		}
 	case isInteger(from) && isInteger(to):
@@ -148,10 +154,6 @@ func cast(from, to pyfeed.DType) converter {
 		}
 		return nil
 	}
-}
-
-func rangeError(found int64, least, most int32) error {
-	return fmt.Errorf("expected a value from %d to %d, found %d", least, most, found)
 }
 
 // fits reports whether an integer of a dtype can be one of another dtype.

@@ -1,6 +1,8 @@
 package parquet
 
 import (
+	"fmt"
+
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/readers/record"
 	"github.com/pyfeed/pyfeed/readers/storage"
@@ -19,7 +21,7 @@ func (c *chunk) located(kind pyfeed.Kind, row int64, text string) error {
 // nullError is the error about a null in a row.
 func (c *chunk) nullError(row int64) error {
 	if c.unrepresentable != "" {
-		return c.located(pyfeed.Invalid, row, "expected a default that "+c.dtype.String()+" represents for a null, found \""+c.unrepresentable+"\"")
+		return c.located(pyfeed.Invalid, row, fmt.Sprintf("expected a default that %v represents for a null, found %q", c.dtype, c.unrepresentable))
 	}
 	return c.located(pyfeed.Invalid, row, "expected a value, found null: the option default replaces nulls")
 }

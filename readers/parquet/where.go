@@ -123,8 +123,8 @@ func (r *records) newFilter(all []Condition) (*filter, error) {
 		}
 		l := &r.leaves[chosen[0]]
 		t := test{leaf: l, operator: c.Operator}
-		_, dims, text, _ := natural(l)
-		if l.maxRep > 0 || dims != nil || l.typ == typeInt96 || l.typ == typeFixed || l.annotation == annotatedDecimal && l.typ == typeByteArray {
+		kind := l.form()
+		if l.maxRep > 0 || kind.dims != nil || l.typ == typeInt96 || l.typ == typeFixed || l.annotation == annotatedDecimal && l.typ == typeByteArray {
 			return nil, invalid("expected a column of numbers, booleans or byte strings, found %s in %v", l.describe(), l)
 		}
 		for _, v := range c.Values {
@@ -143,7 +143,7 @@ func (r *records) newFilter(all []Condition) (*filter, error) {
 					return nil, invalid("expected a number, found %s", v)
 				}
 			}
-			if text != (b.number == nil) {
+			if kind.text != (b.number == nil) {
 				return nil, invalid("expected values like those of %v, %s, found %v", l, l.describe(), v)
 			}
 			t.values = append(t.values, b)
@@ -195,7 +195,7 @@ func (t *test) keeps(m *columnMeta) bool {
 // bounds returns the least and the greatest value of a column that is not NaN. known is false if the statistics do not
 // tell.
 func (l *leaf) bounds(s *statistics) (low, high bound, known bool) {
-	_, _, text, _ := natural(l)
+	text := l.form().text
 	least, greatest := s.min, s.max
 	if (least == nil || greatest == nil) && !text && !(l.annotation == annotatedInteger && l.unsigned) {
 		least, greatest = s.oldMin, s.oldMax // whose order is that of signed numbers
