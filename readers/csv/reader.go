@@ -443,7 +443,7 @@ func (r *records) parseGeneral(b []byte, p, i int, end bool) (next int, s status
 		q = at
 	case number.Half:
 		if v, at := number.ScanFloat64(b, p); at > p {
-			if h, ok := number.Halve(v, c.dtype); ok {
+			if h, ok := record.Halve(v, c.dtype); ok {
 				binary.NativeEndian.PutUint16(line[c.at:], h)
 				q = at
 			}

@@ -367,7 +367,7 @@ func (r *parser) bits(b []byte, p int, c *column) (bits uint64, end int) {
 			if c.kind == number.Float64 {
 				return math.Float64bits(f), end
 			}
-			if h, ok := number.Halve(f, c.dtype); ok {
+			if h, ok := record.Halve(f, c.dtype); ok {
 				return uint64(h), end
 			}
 		}

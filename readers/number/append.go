@@ -30,7 +30,7 @@ func Append(to, data []byte, d pyfeed.DType) []byte {
 		return appendFloat(to, math.Float64frombits(order.Uint64(data)), -1, 64)
 	}
 	h := order.Uint16(data) // float16 or bfloat16
-	f := FromHalf(h, d)
+	f := record.FromHalf(h, d)
 	for digits := 1; ; digits++ { // at most five
 		s := appendFloat(to, f, digits, 64)
 		if v, flaw := Parse(s[len(to):], d, Half); flaw == OK && uint16(v) == h || f != f {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/readers/formattest"
+	"github.com/pyfeed/pyfeed/readers/record"
 )
 
 func TestFloatsRoundAsStrconv(t *testing.T) {
@@ -144,7 +145,7 @@ func contains(all []string, s string) bool {
 func TestHalves(t *testing.T) {
 	for _, d := range []pyfeed.DType{pyfeed.Float16, pyfeed.BFloat16} {
 		for h := range 1 << 16 {
-			f := FromHalf(uint16(h), d)
+			f := record.FromHalf(uint16(h), d)
 			if d == pyfeed.BFloat16 {
 				if want := math.Float32frombits(uint32(h) << 16); float64(want) != f && f == f {
 					t.Fatalf("bfloat16 %04x: expected %v, found %v", h, want, f)
@@ -153,20 +154,20 @@ func TestHalves(t *testing.T) {
 			if f != f {
 				continue
 			}
-			back, ok := Halve(f, d)
+			back, ok := record.Halve(f, d)
 			if back != uint16(h) || !ok {
 				t.Fatalf("%v %04x is %v, and then %04x, %v", d, h, f, back, ok)
 			}
 			// In the middle, the even number is taken; close to the middle, the nearer one.
-			next := FromHalf(uint16(h)+1, d)
+			next := record.FromHalf(uint16(h)+1, d)
 			if next != next || math.IsInf(next, 0) || h&0x7fff == 0x7fff {
 				continue
 			}
 			middle := (f + next) / 2
 			even := uint16(h) + uint16(h)&1
-			below, _ := Halve(math.Nextafter(middle, f), d)
-			at, _ := Halve(middle, d)
-			above, _ := Halve(math.Nextafter(middle, next), d)
+			below, _ := record.Halve(math.Nextafter(middle, f), d)
+			at, _ := record.Halve(middle, d)
+			above, _ := record.Halve(math.Nextafter(middle, next), d)
 			if below != uint16(h) || at != even || above != uint16(h)+1 {
 				t.Fatalf("%v between %04x and the next: found %04x, %04x and %04x", d, h, below, at, above)
 			}

@@ -8,7 +8,6 @@ import (
 	"strconv"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
-	"github.com/pyfeed/pyfeed/readers/number"
 	"github.com/pyfeed/pyfeed/readers/record"
 )
 
@@ -173,7 +172,7 @@ func float(d pyfeed.DType, value []byte) float64 {
 	order := binary.NativeEndian
 	switch d {
 	case pyfeed.Float16:
-		return number.FromHalf(order.Uint16(value), d)
+		return record.FromHalf(order.Uint16(value), d)
 	case pyfeed.Float32:
 		return float64(math.Float32frombits(order.Uint32(value)))
 	case pyfeed.Float64:
@@ -270,12 +269,43 @@ func twosComplement(from []byte) (v int64, large *big.Int) {
 
 // parseDefault returns the element that a text stands for. Floats are rounded to the dtype.
 func parseDefault(text string, d pyfeed.DType) ([]byte, bool) {
-	kind, known := number.KindOf(d)
-	if !known {
+	bits, size := uint64(0), d.Size()
+	var err error
+	switch {
+	case d == pyfeed.Bool:
+		switch text {
+		case "true", "True", "1":
+			bits = 1
+		case "false", "False", "0":
+		default:
+			return nil, false
+		}
+	case isInteger(d) && d >= pyfeed.Uint8:
+		bits, err = strconv.ParseUint(text, 10, 8*size)
+	case isInteger(d):
+		var v int64
+		v, err = strconv.ParseInt(text, 10, 8*size)
+		bits = uint64(v)
+	case d == pyfeed.Float16:
+		var f float64
+		f, err = strconv.ParseFloat(text, 64)
+		h, ok := record.Halve(f, d)
+		if !ok {
+			return nil, false
+		}
+		bits = uint64(h)
+	case d == pyfeed.Float32:
+		var f float64
+		f, err = strconv.ParseFloat(text, 32)
+		bits = uint64(math.Float32bits(float32(f)))
+	case d == pyfeed.Float64:
+		var f float64
+		f, err = strconv.ParseFloat(text, 64)
+		bits = math.Float64bits(f)
+	default:
 		return nil, false
 	}
-	bits, fault := number.Parse([]byte(text), d, kind)
-	element := make([]byte, d.Size())
-	record.PutElement(element, d.Size(), bits)
-	return element, fault == number.OK
+	element := make([]byte, size)
+	record.PutElement(element, size, bits)
+	return element, err == nil
 }
