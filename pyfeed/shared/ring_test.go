@@ -1035,7 +1035,8 @@ func TestAnOverwrittenRing(t *testing.T) {
 		{"the tail, by one", pushes(func(r *Ring) { r.head.tail.Store(1) }), broken + "its order"},
 		{"the gate", func(b *bench, c *child) {
 			b.ring.Expect(1)
-			b.asleep()
+			b.ring.mu.Lock() // the forwarder cannot mend the gate before the worker has seen it
+			defer b.ring.mu.Unlock()
 			b.ring.head.gate.And(^uint32(openGate))
 			c.send("push 1 1")
 			if a := c.answer(); !strings.HasPrefix(a, "4 the queue is closed") {
