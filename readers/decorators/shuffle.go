@@ -70,7 +70,11 @@ func NewShuffleReader(source *readers.ReaderHolder, size, seed uint64) (readers.
 // fill reads a block and permutes it.
 func (r *shuffleReader) fill(ctx context.Context, c *record.Chunk) (end error) {
 	for c.Len() < r.size && end == nil && ctx.Err() == nil {
+		blocks := c.NumBlocks()
 		_, end = r.source.ReadInto(ctx, c, r.size-c.Len())
+		if !r.gathers.Load() || !c.FewForGather(r.size) {
+			c.PackRows(blocks, r.gatherer.Pool)
+		}
 	}
 	if end != nil && end != io.EOF && ctx.Err() == nil {
 		r.cut.Store(&cutBlock{r.pass, r.block, end})

@@ -77,11 +77,23 @@ type Span struct{ At, Size uint32 }
 // and no LoD (level of detail). Each next instance begins stride bytes after the one before it; the capacities of the
 // slots' data MUST reach to the last instance. NewBlock takes over a reference to buffer for each instance.
 func NewBlock(slots []pyfeed.LoDTensor, stride, n int, buffer *memory.Buffer) *Block {
+	return newBlock(slots, n, buffer, func(int) int { return stride })
+}
+
+// NewColumnBlock is NewBlock for instances each slot of which is contiguous: that of the next instance follows.
+func NewColumnBlock(slots []pyfeed.LoDTensor, n int, buffer *memory.Buffer) *Block {
+	return newBlock(slots, n, buffer, func(slot int) int { return len(slots[slot].Data) })
+}
+
+func newBlock(slots []pyfeed.LoDTensor, n int, buffer *memory.Buffer, stride func(slot int) int) *Block {
 	b := &Block{first: pyfeed.Tuple{Slots: slots}, count: n}
 	b.parts = append(b.onePart[:0], part{buffer, len(slots)})
 	b.places = b.fewPlaces[:0]
+	if len(slots) > len(b.fewPlaces) {
+		b.places = make([]place, 0, len(slots))
+	}
 	for i := range slots {
-		b.addSlot(i, stride, buffer)
+		b.addSlot(i, stride(i), buffer)
 	}
 	return b
 }

@@ -421,7 +421,10 @@ func (c *Chunk) CopySpans(to []byte, first, end int) error {
 // CopySlot copies one slot, of size bytes, of the instances first to end-1 into consecutive memory.
 func (c *Chunk) CopySlot(to []byte, slot, size, first, end int) error {
 	for items := c.items[c.front:][first:end]; len(items) > 0; {
-		n := c.copySmallSlots(to, slot, size, items)
+		n := c.copyRun(to, slot, size, items)
+		if n == 0 {
+			n = c.copySmallSlots(to, slot, size, items)
+		}
 		if n == 0 {
 			n = 1
 			if it := items[0]; it.block != tupleItem {
@@ -437,6 +440,22 @@ func (c *Chunk) CopySlot(to []byte, slot, size, first, end int) error {
 		to, items = to[n*size:], items[n:]
 	}
 	return nil
+}
+
+// copyRun copies one slot, of size bytes, of the instances at the front that follow one another in a Block, if that slot
+// of them is contiguous. It returns how many; 0: none or only one.
+func (c *Chunk) copyRun(to []byte, slot, size int, items []item) int {
+	first := items[0]
+	if len(items) < 2 || items[1] != (item{first.block, first.index + 1}) || first.block == tupleItem {
+		return 0
+	}
+	b := c.blocks[first.block].Block
+	if b.spans != nil || b.places[slot].stride != size {
+		return 0
+	}
+	n := runLength(items)
+	pyfeed.Copy(to[:n*size], unsafe.Slice((*byte)(b.address(slot, int(first.index))), n*size))
+	return n
 }
 
 // maxSmallSlot is the largest slot, in bytes, that copySmallSlots copies.
@@ -458,7 +477,14 @@ func (c *Chunk) copySmallSlots(to []byte, slot, size int, items []item) int {
 		if it.block == tupleItem || blocks[it.block].spans != nil {
 			return k
 		}
-		copy(unsafe.Slice((*byte)(at), size), unsafe.Slice((*byte)(blocks[it.block].address(slot, int(it.index))), size))
+		switch from := blocks[it.block].address(slot, int(it.index)); size {
+		case 4:
+			*(*[4]byte)(at) = *(*[4]byte)(from)
+		case 8:
+			*(*[8]byte)(at) = *(*[8]byte)(from)
+		default:
+			copy(unsafe.Slice((*byte)(at), size), unsafe.Slice((*byte)(from), size))
+		}
 		at = unsafe.Add(at, size)
 	}
 	return len(items)

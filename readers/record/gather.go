@@ -48,11 +48,17 @@ func (c *Chunk) Permute(p Permutation, done <-chan struct{}) {
 // keeps, and that a shuffle takes. Blocks of 6 MiB gained nothing (docs/performance.md, "Blocks copied at once").
 const maxGathered = 4 << 20
 
+// FewForGather reports whether n instances of the average size of those of c are small enough for Gather to copy them.
+func (c *Chunk) FewForGather(n int) bool {
+	return n <= maxGathered/max(c.bytes/max(len(c.items), 1), 1)
+}
+
 // Gatherer copies the blocks of a shuffle. One caller at a time uses it.
 type Gatherer struct {
 	Pool    *memory.Pool // for the copies
 	largest int          // bytes of the largest copy: with equal sizes, the pool can use their buffers again
 	numbers []uint32     // reused
+	items   []item       // reused
 	runs    []run        // reused
 }
 
@@ -61,6 +67,10 @@ type run struct {
 	begin uint32 // number of the first among all instances
 	first item
 }
+
+// minRun is how many instances a run has to have on average; otherwise the instances are sorted by Block, to make longer
+// runs (docs/performance.md, "Blocks copied at once").
+const minRun = 8
 
 // Gather is c.Permute(p, done). If it pays, it then copies the instances of c to memory of their own, in the new order.
 // It reads them in the order before the permutation, in which most of them follow one another in memory. The copies are
@@ -81,16 +91,21 @@ func (g *Gatherer) Gather(c *Chunk, p Permutation, done <-chan struct{}) {
 		c.Permute(p, done)
 		return
 	}
-	order := make([]uint32, len(c.items)) // after the permutation, the k-th instance is c.items[order[k]]
+	items := c.items
+	order := make([]uint32, len(items)) // after the permutation, the k-th instance is items[order[k]]
 	for j := range order {
 		order[j] = uint32(j)
 	}
 	permute(order, p, &g.numbers, done)
-	g.findRuns(c)
+	if g.findRuns(items); len(g.runs) > len(items)/minRun && len(g.runs) > len(c.blocks) {
+		g.sort(c, order)
+		items = g.items
+		g.findRuns(items)
+	}
 	g.scatter(c, b, order, buffer)
 	if c.checkTruncated() != nil {
 		buffer.Release()
-		c.permuted = append(c.permuted[:0], c.items...)
+		c.permuted = append(c.permuted[:0], items...)
 		for k, j := range order {
 			c.items[k] = c.permuted[j]
 		}
@@ -157,11 +172,36 @@ func (b *Block) layOut(pool *memory.Pool) (bytes int) {
 }
 
 // findRuns sets the runs of all instances.
-func (g *Gatherer) findRuns(c *Chunk) {
+func (g *Gatherer) findRuns(items []item) {
 	g.runs = g.runs[:0]
-	for at := 0; at < len(c.items); {
-		g.runs = append(g.runs, run{uint32(at), c.items[at]})
-		at += runLength(c.items[at:])
+	for at := 0; at < len(items); {
+		g.runs = append(g.runs, run{uint32(at), items[at]})
+		at += runLength(items[at:])
+	}
+}
+
+// sort sets g.items to those of c, sorted by Block, with the tuples behind; and changes the numbers in order to those in
+// g.items. A reader that takes a row of each of some files in turn makes runs of one instance, which this joins.
+func (g *Gatherer) sort(c *Chunk, order []uint32) {
+	next := make([]uint32, len(c.blocks)+1) // the next number for each Block, and for the tuples
+	group := func(it item) int { return int(min(it.block, uint32(len(c.blocks)))) }
+	for _, it := range c.items {
+		next[group(it)]++
+	}
+	sum := uint32(0)
+	for i, n := range next {
+		next[i] = sum
+		sum += n
+	}
+	g.items = slices.Grow(g.items[:0], len(c.items))[:len(c.items)]
+	g.numbers = slices.Grow(g.numbers[:0], len(c.items))[:len(c.items)]
+	for j, it := range c.items {
+		at := &next[group(it)]
+		g.items[*at], g.numbers[j] = it, *at
+		*at++
+	}
+	for k, j := range order {
+		order[k] = g.numbers[j]
 	}
 }
 
@@ -216,13 +256,27 @@ func (g *Gatherer) scatterSlot(c *Chunk, room []byte, slot, size int, to []uint3
 			from, stride = b.address(slot, int(r.first.index)), b.places[slot].stride
 		}
 		places := to[r.begin:end]
-		if prefetch.Least <= size && size <= prefetch.Most {
+		switch {
+		case prefetch.Least <= size && size <= prefetch.Most:
 			scatterAhead(base, from, stride, size, places)
-			continue
+		case size == 4:
+			scatterElements[[4]byte](base, from, stride, places)
+		case size == 8:
+			scatterElements[[8]byte](base, from, stride, places)
+		default:
+			for k, at := range places {
+				copy(unsafe.Slice((*byte)(unsafe.Add(base, int(at)*size)), size), unsafe.Slice((*byte)(unsafe.Add(from, k*stride)), size))
+			}
 		}
-		for k, at := range places {
-			copy(unsafe.Slice((*byte)(unsafe.Add(base, int(at)*size)), size), unsafe.Slice((*byte)(unsafe.Add(from, k*stride)), size))
-		}
+	}
+}
+
+// scatterElements copies elements, which are stride bytes apart, to base[places[k]].
+func scatterElements[T any](base, from unsafe.Pointer, stride int, places []uint32) {
+	var element T
+	for _, at := range places {
+		*(*T)(unsafe.Add(base, uintptr(at)*unsafe.Sizeof(element))) = *(*T)(from)
+		from = unsafe.Add(from, stride)
 	}
 }
 

@@ -81,7 +81,7 @@ var permutations = map[string]Permutation{
 
 // Gathered instances have the values, origins, pass and order that they have without.
 func TestGatheredInstancesAreAsPermutedOnes(t *testing.T) {
-	for _, wide := range []int{0, 1, 63, 100, 17 << 10} {
+	for _, wide := range []int{0, 1, 4, 8, 63, 100, 17 << 10} {
 		for name, p := range permutations {
 			t.Run(fmt.Sprint(wide, name), func(t *testing.T) {
 				released(t)
