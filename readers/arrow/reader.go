@@ -24,9 +24,9 @@ type records struct {
 	head    batchHeader // of the entry that is added to the index
 	outputs []output
 
-	// rows: the slots without lists, if they are copied to rows. An instance takes stride bytes.
-	stride, numbers int
-	empty           bool // instances have no data
+	numbers  int  // of slots without lists
+	rowBytes int  // the size of these slots in a row
+	empty    bool // instances have no data
 
 	// copies: single rows are read here and there, and copied. A view would hold a window of the mapped file, which takes
 	// some calls of the system.
@@ -69,7 +69,8 @@ func newRecords(f *storage.File, c *record.Config) *records {
 	return &records{f: f, pool: c.Pool, arena: memory.NewArena(c.Pool), dictionaries: make(map[int64]*loadedDictionary)}
 }
 
-// Rows are copied to memory of the arena in blocks of blockBytes. Larger ones are read column by column.
+// Slots without lists are copied to memory of the arena, one slot of all rows after the other, in blocks of blockBytes.
+// Larger ones are read row by row.
 const (
 	blockBytes = 64 << 10
 	minRows    = 16
@@ -87,14 +88,12 @@ func (r *records) prepare() {
 		}
 		fixed++
 		r.empty = r.empty && o.size == 0
-		r.stride = (r.stride + 7) &^ 7 // the widest element
-		o.at = r.stride
-		r.stride += o.size
-		if r.stride > maxWidth {
-			r.stride = maxWidth
+		o.at = r.rowBytes
+		r.rowBytes += (o.size + 7) &^ 7 // the widest element
+		if r.rowBytes > maxWidth {
+			r.rowBytes = maxWidth
 		}
 	}
-	r.stride = (r.stride + 7) &^ 7
 	r.numbers = fixed
 	r.single = len(r.outputs) == 1 && len(r.outputs[0].columns) == 1
 }
@@ -397,10 +396,10 @@ func (r *records) advance(n int) {
 // an error.
 func (r *records) fill(out []*pyfeed.Tuple) (whole int, err error) {
 	whole = len(out)
-	rows := r.numbers > 0 && r.rowsAreCopied()
-	if rows {
-		whole = min(whole, max(blockBytes/r.stride, 1))
-		got, err := r.fillRows(out[:whole])
+	copied := r.numbers > 0 && r.numbersAreCopied()
+	if copied {
+		whole = min(whole, blockBytes/r.rowBytes)
+		got, err := r.copyNumbers(out[:whole])
 		if whole = got; whole == 0 {
 			return 0, err
 		}
@@ -409,7 +408,7 @@ func (r *records) fill(out []*pyfeed.Tuple) (whole int, err error) {
 		o := &r.outputs[i]
 		var got int
 		switch {
-		case !o.lists && rows:
+		case !o.lists && copied:
 			continue
 		case !o.lists:
 			got, err = r.fillNumbers(out[:whole], i)
@@ -425,32 +424,34 @@ func (r *records) fill(out []*pyfeed.Tuple) (whole int, err error) {
 	return whole, nil
 }
 
-// rowsAreCopied reports whether slots without lists are copied to rows: small ones, unless there is only one, which can be
-// used as it lies in the file.
-func (r *records) rowsAreCopied() bool {
-	if r.stride == 0 || r.stride > blockBytes/minRows {
+// numbersAreCopied reports whether slots without lists are copied: small ones, unless there is only one, which can be used
+// as it lies in the file.
+func (r *records) numbersAreCopied() bool {
+	if r.rowBytes == 0 || r.rowBytes > blockBytes/minRows {
 		return false
 	}
 	return r.copies || !(r.single && r.outputs[0].columns[0].direct && len(r.outputs[0].columns[0].levels) == 0)
 }
 
-// copyRows copies n rows to memory, and returns how many were copied before an error.
-func (r *records) copyRows(to []byte, n int) (rows int, err error) {
+// copySlots copies the slots without lists of n rows to memory, and returns how many rows were copied before an error. The
+// slot of output o begins at n*o.at, and takes o.size bytes in each row.
+func (r *records) copySlots(to []byte, n int) (rows int, err error) {
+	rows = n
 	for i := range r.outputs {
 		o := &r.outputs[i]
 		if o.lists {
 			continue
 		}
-		at := o.at
+		at := n * o.at
 		for _, c := range o.columns {
-			got, failed := r.copyColumn(c, to[at:], r.row, n, r.stride)
-			if got < n {
-				n, err = got, failed
+			got, failed := r.copyColumn(c, to[at:], r.row, rows, o.size)
+			if got < rows {
+				rows, err = got, failed
 			}
 			at += o.size / len(o.columns)
 		}
 	}
-	return n, err
+	return rows, err
 }
 
 // copyColumn copies a column of n rows, to positions that are stride bytes apart.
@@ -474,13 +475,13 @@ func (r *records) copyColumn(c *reading, to []byte, row, n, stride int) (rows in
 	return n, nil
 }
 
-// fillRows makes the slots without lists views of rows.
-func (r *records) fillRows(out []*pyfeed.Tuple) (int, error) {
-	rows, b, err := r.arena.Get(len(out) * r.stride)
+// copyNumbers makes the slots without lists views of copies.
+func (r *records) copyNumbers(out []*pyfeed.Tuple) (int, error) {
+	data, b, err := r.arena.Get(len(out) * r.rowBytes)
 	if err != nil {
 		return 0, err
 	}
-	n, err := r.copyRows(rows, len(out))
+	n, err := r.copySlots(data, len(out))
 	b.Retain(n * r.numbers)
 	b.Release()
 	for i := range r.outputs {
@@ -488,9 +489,10 @@ func (r *records) fillRows(out []*pyfeed.Tuple) (int, error) {
 		if o.lists {
 			continue
 		}
-		for k, t := range out[:n] {
-			at := k*r.stride + o.at
-			o.number(&t.Slots[i], rows[at:at+o.size:at+o.size], b)
+		at := len(out) * o.at
+		for _, t := range out[:n] {
+			o.number(&t.Slots[i], data[at:at+o.size:at+o.size], b)
+			at += o.size
 		}
 	}
 	return n, err
@@ -727,13 +729,12 @@ func (r *records) ReadBlock(limit int) *record.Block {
 	return nil
 }
 
-// viewBlock returns rows that are used as they lie in the file: those of one column, or of columns of the same size.
+// viewBlock returns rows that are used as they lie in the file, column by column.
 func (r *records) viewBlock(n int) *record.Block {
-	size := r.outputs[0].size
 	for i := range r.outputs {
 		o := &r.outputs[i]
 		c := o.columns[0]
-		if len(o.columns) > 1 || len(c.levels) > 0 || !c.direct || o.size != size || o.size == 0 {
+		if len(o.columns) > 1 || len(c.levels) > 0 || !c.direct || o.size == 0 {
 			return nil
 		}
 		// The rows hold the memory of the first column only.
@@ -745,7 +746,7 @@ func (r *records) viewBlock(n int) *record.Block {
 	var b *memory.Buffer
 	for i := range r.outputs {
 		o := &r.outputs[i]
-		in := &o.columns[0].elements.data
+		in, size := &o.columns[0].elements.data, o.size
 		if i == 0 {
 			b, n = in.hold(r.f, r.row*size, size, n)
 		} else if in.offset >= 0 { // so that the pages before are released
@@ -757,20 +758,20 @@ func (r *records) viewBlock(n int) *record.Block {
 		_ = s.SetDims(o.slot.Dims) // cannot fail: the rank was checked
 	}
 	r.advance(n)
-	return record.NewBlock(slots, size, n, b)
+	return record.NewColumnBlock(slots, n, b)
 }
 
-// copiedBlock returns rows that are copied to memory.
+// copiedBlock returns rows that are copied to memory, column by column.
 func (r *records) copiedBlock(n int) *record.Block {
-	if r.stride == 0 || r.stride > blockBytes/minRows {
+	if r.rowBytes == 0 || r.rowBytes > blockBytes/minRows {
 		return nil
 	}
-	n = min(n, blockBytes/r.stride)
-	to, b, err := r.arena.Get(n * r.stride)
+	most := min(n, blockBytes/r.rowBytes)
+	to, b, err := r.arena.Get(most * r.rowBytes)
 	if err != nil {
 		return nil
 	}
-	n, _ = r.copyRows(to, n)
+	n, _ = r.copySlots(to, most)
 	if n == 0 {
 		b.Release()
 		return nil
@@ -779,11 +780,12 @@ func (r *records) copiedBlock(n int) *record.Block {
 	slots := make([]pyfeed.LoDTensor, len(r.outputs))
 	for i := range r.outputs {
 		o, s := &r.outputs[i], &slots[i]
-		s.DType, s.Data = o.slot.DType, to[o.at:o.at+o.size:min(n*r.stride, cap(to))]
+		at := most * o.at
+		s.DType, s.Data = o.slot.DType, to[at:at+o.size:at+n*o.size]
 		_ = s.SetDims(o.slot.Dims) // cannot fail: the rank was checked
 	}
 	r.advance(n)
-	return record.NewBlock(slots, r.stride, n, b)
+	return record.NewColumnBlock(slots, n, b)
 }
 
 // bytesBlock returns byte strings that lie in one buffer.
