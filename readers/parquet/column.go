@@ -14,8 +14,8 @@ import (
 type outputKind uint8
 
 const (
-	fixedOutput  outputKind = iota // elements in the instance's row of numbers
-	vectorOutput                   // a list with a given number of elements, in the row of numbers
+	fixedOutput  outputKind = iota // elements in the tile of numbers
+	vectorOutput                   // a list with a given number of elements, in the tile of numbers
 	bytesOutput                    // one byte string
 	listOutput                     // a list of elements or of byte strings, with ragged offsets (LoD, level of detail)
 )
@@ -30,7 +30,7 @@ type column struct {
 	physicalSize int       // bytes of a stored value; 0: it varies
 	convert      converter // nil: elements are the stored values
 	text         bool      // the values are byte strings
-	at           int       // of the first element in the row of numbers
+	at           int       // of the first element in an instance's numbers
 	count        int       // elements of a vector
 
 	fallback        []byte // the element or byte string for null; nil: null is an error
@@ -41,8 +41,8 @@ type column struct {
 type output struct {
 	slot     pyfeed.Slot
 	kind     outputKind
-	at, size int // in the row of numbers
-	column   int // of a slot that is not in the row of numbers: index in table.columns
+	at, size int // in an instance's numbers
+	column   int // of a slot that is not in the tile of numbers: index in table.columns
 }
 
 // table says which columns make which slots.
@@ -53,7 +53,7 @@ type table struct {
 	slots     []pyfeed.Slot
 	slotNames []string
 	row       int // size of an instance's numbers, in bytes
-	ragged    int // columns that are not in the row of numbers
+	ragged    int // columns that are not in the tile of numbers
 }
 
 // group has the columns of one slot.
@@ -89,7 +89,6 @@ func (t *table) plan(c *record.Config, o *Options, stored slotsByName) error {
 			return pyfeed.SlotErrorf(pyfeed.Invalid, i, "parquet: %v", err)
 		}
 	}
-	t.align(8) // each row is aligned for the widest element
 	named := false
 	for _, g := range groups {
 		t.slotNames = append(t.slotNames, g.name)
@@ -282,7 +281,14 @@ func (t *table) add(i int, g *group, o *Options) error {
 	return t.addOutput(out)
 }
 
-// align rounds the end of the row of numbers up to a multiple of a size, which is a power of two, and returns it.
+// place returns where the values of a column begin in a tile for n instances, and how many bytes apart they are. A tile
+// has the numbers of the first slot of all instances, then those of the second slot, and so on.
+func (t *table) place(c *column, n int) (at, stride int) {
+	o := &t.outputs[c.slot]
+	return n*o.at + c.at - o.at, o.size
+}
+
+// align rounds the size of an instance's numbers up to a multiple of a size, which is a power of two, and returns it.
 func (t *table) align(size int) int {
 	t.row = (t.row + size - 1) &^ (size - 1)
 	return t.row

@@ -9,14 +9,14 @@ import (
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
-// tileBytes is the size of the memory for the numbers of the rows that are decoded together. The columns are written one
-// after the other, so the memory should stay in a core's cache.
+// tileBytes is the size of the memory for the numbers of the rows that are decoded together. It should stay in a core's
+// cache until they are copied.
 const tileBytes = 256 << 10
 
 // maxTileRows is how many rows are decoded together at most.
 const maxTileRows = 16 << 10
 
-// run has decoded rows of a column that is not in the row of numbers.
+// run has decoded rows of a column that is not in the tile of numbers.
 type run interface {
 	rows() int
 	hold() *memory.Buffer // its memory; nil: it has none
@@ -46,7 +46,8 @@ func (p *part) drop() {
 type slab struct {
 	n     int
 	tile  *memory.Buffer // the numbers of the rows; nil: there are none
-	parts []part         // by column; of those that are in the row of numbers, nothing
+	room  int            // instances that the tile is for, at least n
+	parts []part         // by column; of those that are in the tile, nothing
 }
 
 func (s *slab) release() {
@@ -85,6 +86,7 @@ type groupReader struct {
 
 	n      int // rows of the slab that is being decoded; 0: none is
 	tile   *memory.Buffer
+	room   int // instances that the tile is for
 	column int // that is decoded next
 	done   int // rows of it that are decoded
 }
@@ -107,7 +109,7 @@ func (g *groupReader) close() {
 
 var errClosed = errors.New("expected an open row group, found one that is closed")
 
-// inTile reports whether a column is decoded directly into the row of numbers.
+// inTile reports whether a column is decoded directly into the tile.
 func (c *column) inTile() bool { return c.kind == fixedOutput }
 
 // next decodes the next rows, at most limit. It returns nil behind the last row. After an interruption, the next call
@@ -129,13 +131,14 @@ func (g *groupReader) next(limit int) (*slab, error) {
 				return nil, err
 			}
 		}
-		g.n, g.column, g.done = n, 0, 0
+		g.n, g.room, g.column, g.done = n, n, 0, 0
 	}
 	for ; g.column < len(g.columns); g.column, g.done = g.column+1, 0 {
 		c := &g.columns[g.column]
 		switch {
 		case c.inTile():
-			k, err := g.chunks[g.column].readFixed(g.tile.Bytes()[g.done*g.row+c.at:], g.row, g.n-g.done)
+			at, stride := g.place(c, g.room)
+			k, err := g.chunks[g.column].readFixed(g.tile.Bytes()[at+g.done*stride:], stride, g.n-g.done)
 			g.done += k
 			if err == storage.ErrInterrupted {
 				return nil, err
@@ -211,12 +214,13 @@ func (g *groupReader) readRuns(n int) (int, error) {
 	return n, nil
 }
 
-// copyVectors copies the lists of a column, which have a given length, into the rows of numbers.
+// copyVectors copies the lists of a column, which have a given length, into the tile.
 func (g *groupReader) copyVectors(i int) {
 	c, p := &g.columns[i], &g.parts[i]
 	lists := p.run.(*listRun)
 	size := c.count * c.size
-	to := g.tile.Bytes()
+	at, stride := g.place(c, g.room)
+	to := g.tile.Bytes()[at:]
 	for k := range g.n {
 		from, end := lists.offsets[0][p.from+k], lists.offsets[0][p.from+k+1]
 		if int(end-from) != c.count {
@@ -224,7 +228,7 @@ func (g *groupReader) copyVectors(i int) {
 			g.cut(k, g.chunks[i].located(pyfeed.Shape, row, fmt.Sprintf("expected a list of %d elements, as dims say, found one of %d", c.count, end-from)))
 			return
 		}
-		copy(to[k*g.row+c.at:][:size], lists.data[int(from)*c.size:])
+		copy(to[k*stride:][:size], lists.data[int(from)*c.size:])
 	}
 }
 
@@ -238,7 +242,7 @@ func (g *groupReader) take() (*slab, error) {
 		}
 		return nil, g.err
 	}
-	s := &slab{n: n, tile: tile}
+	s := &slab{n: n, tile: tile, room: g.room}
 	if g.ragged > 0 {
 		s.parts = make([]part, len(g.columns))
 	}

@@ -299,7 +299,7 @@ func (r *records) materialize(t *pyfeed.Tuple, k int) {
 		o, slot := &r.outputs[i], &t.Slots[i]
 		switch o.kind {
 		case fixedOutput, vectorOutput:
-			at := k*r.row + o.at
+			at := r.slab.room*o.at + k*o.size
 			slot.DType = o.slot.DType
 			_ = slot.SetDims(o.slot.Dims) // cannot fail: the rank was checked
 			slot.Hold(r.slab.tile.Bytes()[at:at+o.size:at+o.size], r.slab.tile)
@@ -362,12 +362,13 @@ func (r *records) ReadBlock(limit int) *record.Block {
 		tile := r.slab.tile
 		slots := make([]pyfeed.LoDTensor, len(r.outputs))
 		for i := range r.outputs {
-			o, at := &r.outputs[i], r.at*r.row+r.outputs[i].at
-			slots[i].DType, slots[i].Data = o.slot.DType, tile.Bytes()[at:at+o.size:(r.at+n)*r.row]
+			o := &r.outputs[i]
+			at := r.slab.room*o.at + r.at*o.size
+			slots[i].DType, slots[i].Data = o.slot.DType, tile.Bytes()[at:at+o.size:at+n*o.size]
 			_ = slots[i].SetDims(o.slot.Dims) // cannot fail: the rank was checked
 		}
 		tile.Retain(n)
-		b = record.NewBlock(slots, r.row, n, tile)
+		b = record.NewColumnBlock(slots, n, tile)
 	}
 	r.take(n)
 	return b

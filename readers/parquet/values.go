@@ -54,36 +54,9 @@ func (p *plainFixed) next(to []byte, stride, n int) error {
 	if len(p.data) < n*p.size {
 		return errValuesEnd
 	}
-	scatter(to, p.data[:n*p.size], stride, p.size)
+	record.Spread(to, p.data[:n*p.size], stride, p.size)
 	p.data = p.data[n*p.size:]
 	return nil
-}
-
-// scatter copies elements that lie one behind the other to positions that are stride bytes apart. The last one needs
-// only its own bytes.
-func scatter(to, from []byte, stride, size int) {
-	n := len(from) / size
-	switch {
-	case n == 0:
-	case stride == size:
-		copy(to, from)
-	case size == 4:
-		_ = to[(n-1)*stride+3]
-		t, f := unsafe.Pointer(unsafe.SliceData(to)), unsafe.Pointer(unsafe.SliceData(from))
-		for i := range n {
-			*(*[4]byte)(unsafe.Add(t, i*stride)) = *(*[4]byte)(unsafe.Add(f, i*4))
-		}
-	case size == 8:
-		_ = to[(n-1)*stride+7]
-		t, f := unsafe.Pointer(unsafe.SliceData(to)), unsafe.Pointer(unsafe.SliceData(from))
-		for i := range n {
-			*(*[8]byte)(unsafe.Add(t, i*stride)) = *(*[8]byte)(unsafe.Add(f, i*8))
-		}
-	default:
-		for i := range n {
-			copy(to[i*stride:][:size], from[i*size:])
-		}
-	}
 }
 
 // plainBits are booleans of one bit.
