@@ -676,7 +676,8 @@ PARQUET = Path(__file__).parents[2] / "readers/parquet/testdata"
 
 @pytest.mark.parametrize("io", IO)
 def test_parquet_of_other_programs(io: str) -> None:
-    for program in ("pyarrow_zstd", "pandas", "polars", "duckdb", "fastparquet", "spark", "parquet_go"):
+    programs = ["pyarrow_zstd", "pandas", "polars", "duckdb", "fastparquet", "spark", "spark_legacy", "parquet_go"]
+    for program in programs:
         reader = pyfeed.open_parquet(PARQUET / f"{program}.parquet", columns=["i", "f", "s", "n"], default=-1, io=io)
         assert len(reader) == 60
         found = [(i.item(), f.item(), s.bytes_list()[0], n.item()) for i, f, s, n in reader]

@@ -1,8 +1,8 @@
 """Writes the Parquet files of the tests, each with another program or other options. All have the same table.
 
 The values are functions of the number of the row, which the test in fixtures_test.go computes again. Needs pyarrow,
-pandas, polars, duckdb and fastparquet; parquet_go.go.txt writes the file of parquet-go. Fixtures of another version of
-a program need not have the same bytes.
+pandas, polars, duckdb and fastparquet. parquet_go.go.txt writes the file of parquet-go, and make_spark.py those of
+Spark. Fixtures of another version of a program need not have the same bytes.
 """
 
 import datetime
@@ -79,10 +79,10 @@ def by_pyarrow() -> None:
     delta |= {"s": "DELTA_BYTE_ARRAY", "f": "BYTE_STREAM_SPLIT", "b": "RLE", "l.list.element": "DELTA_BINARY_PACKED"}
     delta |= {"ls.list.element": "DELTA_LENGTH_BYTE_ARRAY", "ll.list.element.list.element": "BYTE_STREAM_SPLIT"}
     pq.write_table(table, HERE / "pyarrow_delta.parquet", use_dictionary=False, column_encoding=delta)
-    # As Spark writes them: lists with other names, and times of 96 bits.
+    # In the flavor of old Spark: lists with other names, and times of 96 bits.
     pq.write_table(
         table,
-        HERE / "spark.parquet",
+        HERE / "pyarrow_spark.parquet",
         flavor="spark",
         use_deprecated_int96_timestamps=True,
         use_compliant_nested_type=False,
