@@ -695,6 +695,27 @@ func TestUpdateIndex(t *testing.T) {
 	for _, file := range files {
 		formattest.ExpectError(t, verify(t, file), "")
 	}
+	var index struct {
+		Shards []struct {
+			Compression *string
+			Raw         struct{ Basename string } `json:"raw_data"`
+		}
+	}
+	data, err := os.ReadFile(filepath.Join(dir, indexName))
+	if err != nil || json.Unmarshal(data, &index) != nil {
+		t.Fatal(err, string(data))
+	}
+	var found []string
+	for _, s := range index.Shards {
+		compression := "null"
+		if s.Compression != nil {
+			compression = *s.Compression
+		}
+		found = append(found, s.Raw.Basename+" "+compression)
+	}
+	if want := []string{"a.mds zstd", "b.mds null", "c.mds gz"}; !slices.Equal(found, want) {
+		t.Errorf("expected %q, found %q", want, found)
+	}
 	formattest.ExpectError(t, os.WriteFile(filepath.Join(dir, indexName), []byte("{}"), 0o666), "")
 	c := record.Config{Options: &Options{UpdateIndex: true}}
 	w, err := Create(filepath.Join(dir, "d.mds"), &c)
@@ -703,6 +724,29 @@ func TestUpdateIndex(t *testing.T) {
 	}
 	formattest.ExpectError(t, w.Write(formattest.Tuple(formattest.Text("x"))), "")
 	formattest.Expect(t, w.Close(), pyfeed.State, "update_index: expected no index, or one of a data set in this format, found another file")
+}
+
+// A shard whose compression the index cannot describe is refused before it is written.
+func TestUpdateIndexRefuses(t *testing.T) {
+	for _, c := range []struct {
+		name, compression string
+		kind              pyfeed.Kind
+		text              string
+	}{
+		{"a.mds.zlib", "", pyfeed.Unsupported, "mds: update_index: expected a shard compressed by gzip or zstd, or not, because MosaicML's index has no other compression that can be written, found zlib for "},
+		{"a.mds.sz", "", pyfeed.Unsupported, "found snappy for "},
+		{"a.mds", "zlib", pyfeed.Unsupported, "found zlib for "},
+		{"a.mds", "gzip", pyfeed.Invalid, "mds: update_index: expected the suffix .gz for gzip, .zst or .zstd for zstd, and no such suffix for none, found compression gzip for "},
+		{"a.mds.gz", "none", pyfeed.Invalid, "found compression none for "},
+		{"a.mds.gz", "zstd", pyfeed.Invalid, "found compression zstd for "},
+	} {
+		dir := t.TempDir()
+		_, err := Create(filepath.Join(dir, c.name), &record.Config{Options: &Options{UpdateIndex: true, Compression: c.compression}})
+		formattest.Expect(t, err, c.kind, c.text)
+		if entries, err := os.ReadDir(dir); len(entries) > 0 || err != nil {
+			t.Errorf("%s: expected no file, found %v, %v", c.name, entries, err)
+		}
+	}
 }
 
 func FuzzMDS(f *testing.F) {

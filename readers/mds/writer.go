@@ -30,6 +30,11 @@ func Create(path string, c *record.Config) (record.Writer, error) {
 			compression = of
 		}
 	}
+	if o.UpdateIndex {
+		if err := checkIndexed(path, compression); err != nil {
+			return nil, err
+		}
+	}
 	w := &writer{path: path, options: o}
 	w.Names = c.Names
 	w.Encode, w.Finish = w.encode, w.finish
@@ -52,6 +57,32 @@ func Create(path string, c *record.Config) (record.Writer, error) {
 		return nil, err
 	}
 	return w, nil
+}
+
+// compressedSuffixes are the suffixes of compressed shards, with the names that MosaicML's index has for what they say.
+// MosaicML's reader knows neither zlib nor framed snappy.
+var compressedSuffixes = []struct{ suffix, compression, inIndex string }{{".gz", "gzip", "gz"}, {".zst", "zstd", "zstd"}, {".zstd", "zstd", "zstd"}}
+
+// checkIndexed returns an error if the index cannot describe how a shard is compressed, or if the suffix says otherwise.
+func checkIndexed(path, compression string) error {
+	if compression == "" || compression == "auto" {
+		compression = storage.ByName(path)
+	}
+	said := "none"
+	for _, c := range compressedSuffixes {
+		if strings.HasSuffix(path, c.suffix) {
+			said = c.compression
+		}
+	}
+	switch {
+	case compression == "zlib" || compression == "snappy":
+		return pyfeed.Errorf(pyfeed.Unsupported, "mds: update_index: expected a shard compressed by gzip or zstd, or not, because MosaicML's index "+
+			"has no other compression that can be written, found %s for %s", compression, path)
+	case compression != said:
+		return pyfeed.Errorf(pyfeed.Invalid, "mds: update_index: expected the suffix .gz for gzip, .zst or .zstd for zstd, and no such suffix for none, "+
+			"found compression %s for %s", compression, path)
+	}
+	return nil
 }
 
 // writer writes a shard. The offsets come first in the file but are known last, so the samples wait in a Spool.
@@ -281,8 +312,10 @@ func (w *writer) updateIndex() error {
 	entry := w.describe()
 	entry["samples"] = len(w.sizes)
 	packed := name
-	for _, suffix := range []string{".gz", ".zst", ".zstd", ".zlib", ".sz"} {
-		packed = strings.TrimSuffix(packed, suffix)
+	for _, c := range compressedSuffixes {
+		if strings.HasSuffix(name, c.suffix) {
+			packed, entry["compression"] = strings.TrimSuffix(name, c.suffix), c.inIndex
+		}
 	}
 	raw := map[string]any{"basename": packed, "bytes": w.Sink.Offset(), "hashes": map[string]string{}}
 	entry["raw_data"], entry["zip_data"] = raw, nil
@@ -292,10 +325,6 @@ func (w *writer) updateIndex() error {
 			return err
 		}
 		entry["zip_data"] = map[string]any{"basename": name, "bytes": size, "hashes": map[string]string{}}
-		entry["compression"] = "zstd"
-		if strings.HasSuffix(name, ".gz") {
-			entry["compression"] = "gz"
-		}
 	}
 	text, err := json.Marshal(entry)
 	if err != nil {
