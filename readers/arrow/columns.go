@@ -12,9 +12,6 @@ import (
 	"github.com/pyfeed/pyfeed/readers/record"
 )
 
-// maxSlots is the largest number of slots if each column is a slot: every instance in memory has that many.
-const maxSlots = 4096
-
 // A mask is an array whose nulls make elements of a column null: of the column itself, or of a struct or
 // fixed_size_list around it. Element i of the column is element i/div of the array.
 type mask struct {
@@ -367,8 +364,8 @@ func (r *records) plan(c *record.Config, o *Options) error {
 			}
 		}
 	case c.Slots == nil:
-		if len(all) > maxSlots {
-			return pyfeed.Errorf(pyfeed.Invalid, "expected at most %d columns where each is a slot, found %d: give columns", maxSlots, len(all))
+		if len(all) > columns.MaxSlots {
+			return pyfeed.Errorf(pyfeed.Invalid, "expected at most %d columns where each is a slot, found %d: give columns", columns.MaxSlots, len(all))
 		}
 		for i := range all {
 			requests = append(requests, request{numbers: []int{i}, single: true})

@@ -13,6 +13,7 @@ import (
 	"github.com/pierrec/lz4/v4"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/readers/columns"
 	"github.com/pyfeed/pyfeed/readers/number"
 	"github.com/pyfeed/pyfeed/readers/record"
 	"github.com/pyfeed/pyfeed/readers/storage"
@@ -113,8 +114,8 @@ type written struct {
 
 // setSlots sets the slots of all instances.
 func (w *writer) setSlots(slots []pyfeed.Slot) (err error) {
-	if len(slots) > maxSlots {
-		return pyfeed.Errorf(pyfeed.Slots, "arrow: expected at most %d slots, found %d", maxSlots, len(slots))
+	if len(slots) > columns.MaxSlots {
+		return pyfeed.Errorf(pyfeed.Slots, "arrow: expected at most %d slots, found %d", columns.MaxSlots, len(slots))
 	}
 	w.columns = nil
 	for i, s := range slots {

@@ -12,6 +12,9 @@ import (
 // Max is the largest number of columns of a file.
 const Max = 1 << 20
 
+// MaxSlots is the largest number of slots if each column is a slot: every instance in memory has that many.
+const MaxSlots = 4096
+
 // Names are the names of a file's columns, in their order.
 type Names struct {
 	All   []string // nil: the columns have no names

@@ -12,9 +12,6 @@ import (
 	"github.com/pyfeed/pyfeed/readers/record"
 )
 
-// maxSlots is the largest number of slots if each column is a slot: every instance in memory has that many.
-const maxSlots = 4096
-
 // column describes how one column of the file is read.
 type column struct {
 	kind         number.Kind
@@ -135,8 +132,8 @@ func (t *table) group(c *record.Config, o *Options) (groups []group, err error) 
 		}
 		return groups, nil
 	case c.Slots == nil:
-		if t.width > maxSlots {
-			return nil, pyfeed.Errorf(pyfeed.Invalid, "%s: expected at most %d columns where each is a slot, found %d: give slots or columns", t.tag, maxSlots, t.width)
+		if t.width > columns.MaxSlots {
+			return nil, pyfeed.Errorf(pyfeed.Invalid, "%s: expected at most %d columns where each is a slot, found %d: give slots or columns", t.tag, columns.MaxSlots, t.width)
 		}
 		for i := range t.width {
 			g := group{columns: []int{i}, single: true}

@@ -426,7 +426,7 @@ func TestRefused(t *testing.T) {
 		{"a\n1\n", `{"delimiter": "."}`, nil, pyfeed.Invalid, `delimiter: expected one ASCII character that is no letter, no digit and none of +-., found "."`},
 		{"a\n1\n", `{"comment": "\n"}`, nil, pyfeed.Invalid, `comment: expected one ASCII character that is no letter, no digit and none of +-., found "\n"`},
 		{"a\n1\n", `{"quote": ","}`, nil, pyfeed.Invalid, `csv: expected delimiter, quote and comment to differ, found ',', ',' and '\x00'`},
-		{strings.Repeat("a,", maxSlots) + "a\n1\n", "", nil, pyfeed.Invalid, "csv: expected at most 4096 columns where each is a slot, found 4097: give slots or columns"},
+		{strings.Repeat("a,", columns.MaxSlots) + "a\n1\n", "", nil, pyfeed.Invalid, "csv: expected at most 4096 columns where each is a slot, found 4097: give slots or columns"},
 	} {
 		config := record.Config{Slots: c.slots}
 		if c.options != "" {

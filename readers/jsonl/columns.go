@@ -13,9 +13,6 @@ import (
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
-// maxSlots is the largest number of slots if each name is a slot, and of values of a slot.
-const maxSlots = 4096
-
 // column describes how one value of each record is read, and has what was read of the current record.
 type column struct {
 	path  string
@@ -173,8 +170,8 @@ func (t *table) group(c *record.Config, o *Options, readSample func(root *node) 
 		for i := range o.Columns {
 			from := &o.Columns[i]
 			paths, single, err := choose(from.Columns)
-			if err == nil && len(paths) > maxSlots {
-				err = fmt.Errorf("expected at most %d values, found %d", maxSlots, len(paths))
+			if err == nil && len(paths) > columns.MaxSlots {
+				err = fmt.Errorf("expected at most %d values, found %d", columns.MaxSlots, len(paths))
 			}
 			if err != nil {
 				return nil, pyfeed.SlotErrorf(pyfeed.Invalid, i, "%s: columns: %v", tag, err)
@@ -207,8 +204,8 @@ func (t *table) group(c *record.Config, o *Options, readSample func(root *node) 
 		return nil, pyfeed.Errorf(pyfeed.Invalid, "%s: expected a record to infer the slots from, found none: give slots or columns", tag)
 	case len(root.children) == 0:
 		return nil, pyfeed.Errorf(pyfeed.Invalid, "%s: expected objects, each name of which is a slot, found none in the first MiB: give columns, with paths such as \"0\" for arrays", tag)
-	case len(root.children) > maxSlots:
-		return nil, pyfeed.Errorf(pyfeed.Invalid, "%s: expected at most %d names, each of which is a slot, found %d: give columns", tag, maxSlots, len(root.children))
+	case len(root.children) > columns.MaxSlots:
+		return nil, pyfeed.Errorf(pyfeed.Invalid, "%s: expected at most %d names, each of which is a slot, found %d: give columns", tag, columns.MaxSlots, len(root.children))
 	}
 	for _, n := range root.children {
 		if n.path == "" {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unsafe"
 
+	"github.com/pyfeed/pyfeed/readers/columns"
 	"github.com/pyfeed/pyfeed/readers/number"
 	"github.com/pyfeed/pyfeed/readers/record"
 	"github.com/pyfeed/pyfeed/readers/storage"
@@ -132,7 +133,7 @@ func (r *parser) member(b []byte, p int, n *node, i int) (child *node, next int)
 		name = r.name[:k]
 	}
 	child = n.names[string(name)]
-	if child == nil && n.discovers && len(n.children) <= maxSlots {
+	if child == nil && n.discovers && len(n.children) <= columns.MaxSlots {
 		child = n.addChild(string(name), string(name))
 		child.column = &column{path: string(name)}
 	}

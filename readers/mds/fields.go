@@ -32,6 +32,9 @@ func fieldsOf(path string, h *header, c *record.Config) ([]field, error) {
 	}
 	list := record.OptionsFrom[Options](c).Columns
 	if len(list) == 0 {
+		if c.Slots == nil && len(h.columns) > columns.MaxSlots {
+			return nil, wrong(pyfeed.Invalid, "expected at most %d where each is a slot, found %d: give columns", columns.MaxSlots, len(h.columns))
+		}
 		for i := range h.columns {
 			list = append(list, columns.Column{Columns: columns.Select{Items: []any{i}, Single: true}})
 		}

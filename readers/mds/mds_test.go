@@ -726,6 +726,25 @@ func TestUpdateIndex(t *testing.T) {
 	formattest.Expect(t, w.Close(), pyfeed.State, "update_index: expected no index, or one of a data set in this format, found another file")
 }
 
+// A description of a few bytes for each column does not make as many slots.
+func TestTooManySlots(t *testing.T) {
+	cols := make([]col, columns.MaxSlots+1)
+	for i := range cols {
+		cols[i] = col{fmt.Sprint("c", i), "uint8", 1, []string{"a", "b"}}
+	}
+	tested.EachWay(t, shardOf(cols...), record.Config{}, func(t *testing.T, _ record.Records, err error) {
+		formattest.Expect(t, err, pyfeed.Invalid, "columns: expected at most 4096 where each is a slot, found 4097: give columns")
+	})
+	tested.EachWay(t, shardOf(cols...), config("c4096"), func(t *testing.T, r record.Records, err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if lines, err := formattest.Lines(t, r, 2); err != io.EOF || !slices.Equal(lines, []string{"97", "98"}) {
+			t.Errorf("found %q, %v", lines, err)
+		}
+	})
+}
+
 // A shard whose compression the index cannot describe is refused before it is written.
 func TestUpdateIndexRefuses(t *testing.T) {
 	for _, c := range []struct {

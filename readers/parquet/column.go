@@ -124,6 +124,9 @@ func (t *table) group(c *record.Config, o *Options, stored slotsByName) (groups 
 			groups = append(groups, g)
 		}
 	case c.Slots == nil:
+		if len(t.leaves) > columns.MaxSlots {
+			return nil, pyfeed.Errorf(pyfeed.Invalid, "parquet: expected at most %d columns where each is a slot, found %d: give columns", columns.MaxSlots, len(t.leaves))
+		}
 		for i := range t.leaves {
 			groups = append(groups, group{name: t.leaves[i].label, columns: []int{i}, single: true, dims: stored.dims(&t.leaves[i])})
 		}

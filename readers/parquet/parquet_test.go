@@ -18,6 +18,7 @@ import (
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
+	"github.com/pyfeed/pyfeed/readers/columns"
 	"github.com/pyfeed/pyfeed/readers/formattest"
 	"github.com/pyfeed/pyfeed/readers/record"
 )
@@ -369,6 +370,35 @@ func TestRefusedFiles(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A footer of a few bytes for each column does not make as many slots. Some of the columns can be read.
+func TestTooManySlots(t *testing.T) {
+	var c record.Config
+	tuple := &pyfeed.Tuple{}
+	for i := range columns.MaxSlots + 1 {
+		c.Names = append(c.Names, fmt.Sprint("c", i))
+		tuple.Slots = append(tuple.Slots, formattest.TensorOf(int32(i)))
+	}
+	path := filepath.Join(t.TempDir(), "a.parquet")
+	if err := tested.Write(t, path, &c, tuple); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tested.EachWay(t, data, record.Config{}, func(t *testing.T, _ record.Records, err error) {
+		formattest.Expect(t, err, pyfeed.Invalid, "parquet: expected at most 4096 columns where each is a slot, found 4097: give columns")
+	})
+	tested.EachWay(t, data, with(t, `{"columns": [{"columns": "c4094:"}, "c7"]}`), func(t *testing.T, r record.Records, err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if lines, err := formattest.Lines(t, r, 2); err != io.EOF || !slices.Equal(lines, []string{"[4094 4095 4096] 7"}) {
+			t.Errorf("found %q, %v", lines, err)
+		}
+	})
 }
 
 // A file that is compressed as a whole, and a pipe, are refused.
