@@ -280,6 +280,9 @@ func (t *table) setColumn(i int, g group, given *pyfeed.Slot, o *Options, look f
 		if len(g.columns) != 1 {
 			return invalid("expected 1 column of text, found %d", len(g.columns))
 		}
+		if g.dims != nil && !slices.Equal(g.dims, record.BytesSlot.Dims) {
+			return invalid("dims: expected %v, as text has, found %v", record.BytesSlot.Dims, g.dims)
+		}
 		if g.missing != nil && *g.missing != "" {
 			return invalid("default: expected \"\" for text, found %q: an empty field is an empty text", *g.missing)
 		}

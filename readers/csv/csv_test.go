@@ -417,6 +417,7 @@ func TestRefused(t *testing.T) {
 		{"a,b\n1,2\n", `{"columns": [{"columns": "a", "dtype": "int"}]}`, nil, pyfeed.Invalid, `slot 0: csv: dtype: expected bytes or the name of a dtype, found "int"`},
 		{"a,b\n1,2\n", `{"columns": [{"columns": "a:b", "dtype": "bytes"}]}`, nil, pyfeed.Invalid, "slot 0: csv: expected 1 column of text, found 2"},
 		{"a,b\n1,x\n", `{"columns": [{"columns": "b", "dtype": "bytes", "default": "?"}]}`, nil, pyfeed.Invalid, `slot 0: csv: default: expected "" for text, found "?": an empty field is an empty text`},
+		{"a,b\n1,x\n", `{"columns": [{"columns": "b", "dtype": "bytes", "dims": [1]}]}`, nil, pyfeed.Invalid, "slot 0: csv: dims: expected [-1], as text has, found [1]"},
 		{"a,b\n1,2\n", `{"columns": [{"columns": "a:b", "dims": [3]}]}`, nil, pyfeed.Invalid, "slot 0: csv: dims: expected as many elements as there are columns, 2, found dims [3]"},
 		{"a,b\n1,2\n", `{"columns": [{"columns": "a"}]}`, duplicateText, pyfeed.Invalid, "csv: columns: expected 2, as there are slots, found 1"},
 		{"a,b\n1,2\n", `{"dtypes": {"c": "int8"}}`, nil, pyfeed.Invalid, `csv: dtypes: expected the name or number of a column, found "c"; there are "a", "b"`},

@@ -63,6 +63,7 @@ type group struct {
 	single   bool // a column by itself, rather than a list of one column
 	dtype    string
 	dims     pyfeed.Dims
+	noted    pyfeed.Dims // by the writer, of lists of one size; nil: it has noted none
 	fallback *columns.Value
 	given    *pyfeed.Slot
 }
@@ -118,8 +119,8 @@ func (t *table) group(c *record.Config, o *Options, stored slotsByName) (groups 
 			if g.single && g.name == "" {
 				g.name = names.All[g.columns[0]]
 			}
-			if g.single && g.dims == nil && c.Slots == nil {
-				g.dims = stored.dims(&t.leaves[g.columns[0]])
+			if g.single && c.Slots == nil {
+				g.noted = stored.dims(&t.leaves[g.columns[0]])
 			}
 			groups = append(groups, g)
 		}
@@ -128,7 +129,7 @@ func (t *table) group(c *record.Config, o *Options, stored slotsByName) (groups 
 			return nil, pyfeed.Errorf(pyfeed.Invalid, "parquet: expected at most %d columns where each is a slot, found %d: give columns", columns.MaxSlots, len(t.leaves))
 		}
 		for i := range t.leaves {
-			groups = append(groups, group{name: t.leaves[i].label, columns: []int{i}, single: true, dims: stored.dims(&t.leaves[i])})
+			groups = append(groups, group{name: t.leaves[i].label, columns: []int{i}, single: true, noted: stored.dims(&t.leaves[i])})
 		}
 	case t.byName(c, names):
 		inOrder := slices.Equal(c.Names, names.All) // the columns as they are, of which some may have the same name
@@ -365,6 +366,9 @@ func (t *table) addRagged(i int, g *group, l *leaf, dtype pyfeed.DType, dims pyf
 		}
 		return fmt.Errorf("expected byte strings, found %s in %v", l.describe(), l)
 	}
+	if dims == nil && !text {
+		dims = g.noted
+	}
 	size := max(1, elements(valueDims)) * dtype.Size()
 	out := output{slot: pyfeed.Slot{Name: g.name, DType: dtype}}
 	vector := dims != nil && !text && l.maxRep > 0 && !slices.Contains(dims, -1) && (g.given == nil || g.given.LoDLevels == 0)
@@ -389,6 +393,9 @@ func (t *table) addRagged(i int, g *group, l *leaf, dtype pyfeed.DType, dims pyf
 	}
 	if g.given != nil && g.given.LoDLevels != out.slot.LoDLevels {
 		return fmt.Errorf("LoD: expected %d levels, as %s in %v has, found %d", out.slot.LoDLevels, l.describe(), l, g.given.LoDLevels)
+	}
+	if dims != nil && !slices.Equal(dims, out.slot.Dims) {
+		return fmt.Errorf("dims: expected %v, as %s in %v has, found %v", out.slot.Dims, l.describe(), l, dims)
 	}
 	c, err := newColumn(i, l, kind, dtype, size, g, o)
 	if err != nil {
