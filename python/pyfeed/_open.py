@@ -964,8 +964,8 @@ def open_csv(
         The dtypes of columns, by name or number. The dtypes of all other columns are inferred from the first MiB
         of the first file: int64, uint64, float64, bool or text.
     missing : float or str, optional
-        The value of an empty field in a column of numbers, such as 0 or ``"nan"``. By default, such a field is
-        damage.
+        The value of an empty field in a column of numbers, such as 0 or ``"nan"``. By default, such a field is an
+        error, also with ``on_corrupt="skip"``.
     **reading
         The other keyword arguments of `open_files`.
 
@@ -976,7 +976,8 @@ def open_csv(
     Raises
     ------
     FileError, CorruptRecordError, InvalidArgument
-        As for `open_files`. Text in a column of numbers is damage.
+        As for `open_files`. Text in a column of numbers is damage. An empty field without a default is an
+        `InvalidArgument`.
     DTypeError
         No integer dtype can hold all integers of a column. After the first MiB, reads raise this error for a
         number that needs another dtype than the inferred one.
@@ -1044,7 +1045,7 @@ def open_arrow(
         or the columns in order.
     default : float or str, optional
         The value of nulls, such as 0 or ``"nan"``; the text of nulls in columns of text. A null list is empty.
-        By default, a null is damage.
+        By default, a null is an error, also with ``on_corrupt="skip"``.
     **reading
         The other keyword arguments of `open_files`.
 
@@ -1055,7 +1056,7 @@ def open_arrow(
     Raises
     ------
     FileError, CorruptRecordError, InvalidArgument
-        As for `open_files`. A null without a default is damage.
+        As for `open_files`. A null without a default is an `InvalidArgument`.
     UnsupportedError
         A column has a type that is not supported, such as a union, or its numbers are big-endian.
 
@@ -1213,7 +1214,8 @@ def open_jsonl(
         their ``names``.
     default : float or str, optional
         The value for a record that has null or nothing where a number or text is expected, such as 0 or
-        ``"nan"``. For a list, its JSON text, such as ``"[]"``. By default, such a record is damage.
+        ``"nan"``. For a list, its JSON text, such as ``"[]"``. By default, such a record is an
+        error, also with ``on_corrupt="skip"``.
     column_dtypes : mapping, optional
         The dtypes of values, by path. The dtypes of all others are inferred from the first MiB of the first file:
         int64, uint64, float64, bool or text.
@@ -1227,7 +1229,8 @@ def open_jsonl(
     Raises
     ------
     FileError, CorruptRecordError, InvalidArgument
-        As for `open_files`. A value of another kind, or one that its dtype cannot represent, is damage.
+        As for `open_files`. A value of another kind, or one that its dtype cannot represent, is damage. A missing
+        value without a default is an `InvalidArgument`.
     DTypeError
         No integer dtype can hold all integers of a column. After the first MiB, reads raise this error for a
         number that needs another dtype than the inferred one.

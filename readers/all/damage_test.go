@@ -184,7 +184,8 @@ func TestDamageHasTheNumberOfTheRecord(t *testing.T) {
 						t.Errorf("%d: %d delivered, %v, approximate: %v", i, len(all), err, e.At.Approximate)
 					}
 					_, err, ledger := numbersOf(t, path, join(k.read, `"on_corrupt": "skip"`))
-					if err != io.EOF && !(errors.As(err, &e) && len(ledger) == 0) { // the slots could not be inferred
+					// The slots could not be inferred, or a damaged name left a line without its value, which is no damage.
+					if err != io.EOF && !(errors.As(err, &e) && (len(ledger) == 0 || e.Kind == pyfeed.Invalid && strings.Contains(e.Text, "found null or none"))) {
 						t.Errorf("%d: %v", i, err)
 					}
 					for j, p := range ledger {

@@ -406,7 +406,7 @@ func (r *records) plan(c *record.Config, o *Options) error {
 			if of.reason != "" {
 				return pyfeed.SlotErrorf(pyfeed.Unsupported, i, "%v: expected numbers, byte strings, or lists of them, found %s: the option columns can leave it out", of, of.reason)
 			}
-			c, err := r.read(of, missing, q.Default != nil)
+			c, err := r.read(i, of, missing, q.Default != nil)
 			if err != nil {
 				return pyfeed.SlotErrorf(pyfeed.Invalid, i, "%v", err)
 			}

@@ -17,10 +17,11 @@ import (
 // reading is a column that is read: its arrays in the current batch, and the value of its nulls.
 type reading struct {
 	*column
-	stop     *storage.Interrupt
-	value    []byte // of a null: an element, or a byte string
-	hasValue bool
-	wrong    string // the value that the dtype cannot represent; "": none
+	slotNumber int
+	stop       *storage.Interrupt
+	value      []byte // of a null: an element, or a byte string
+	hasValue   bool
+	wrong      *columns.Value // the value that the dtype cannot represent; nil: none
 
 	// In the current batch:
 	lists      []*array   // of the levels
@@ -54,20 +55,20 @@ func isNull(masks []bitmap, i int) bool {
 	return false
 }
 
-// nullError is the error of an element without a value.
+// nullError is the error of an element without a value. It is no damage: skipping the row would lose its other values.
 type nullError struct{ c *reading }
 
 func (e nullError) Error() string {
-	if e.c.wrong != "" {
-		return fmt.Sprintf("%v: expected a value, found null, for which %v cannot represent the default %s", e.c.column, e.c.dtype, e.c.wrong)
+	if e.c.wrong != nil {
+		return fmt.Sprintf("%v: expected a value, found null, for which %v cannot represent the default %q", e.c.column, e.c.dtype, *e.c.wrong)
 	}
 	return fmt.Sprintf("%v: expected a value, found null: the option default gives one", e.c.column)
 }
 
-// read returns the reading of a column. missing is the value of nulls; own: the column's own, which it has to be able
-// to represent.
-func (r *records) read(c *column, missing *columns.Value, own bool) (*reading, error) {
-	out := &reading{column: c, stop: r.f.Interrupt()}
+// read returns the reading of a column of a slot. missing is the value of nulls; own: the column's own, which it has to
+// be able to represent.
+func (r *records) read(slot int, c *column, missing *columns.Value, own bool) (*reading, error) {
+	out := &reading{column: c, slotNumber: slot, stop: r.f.Interrupt()}
 	if missing == nil {
 		return out, nil
 	}
@@ -81,7 +82,7 @@ func (r *records) read(c *column, missing *columns.Value, own bool) (*reading, e
 	}
 	out.value, out.hasValue = element, err == nil
 	if err != nil {
-		out.wrong = string(*missing)
+		out.wrong = missing
 	}
 	return out, nil
 }

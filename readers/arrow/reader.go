@@ -341,16 +341,20 @@ func (r *records) rowError(err error, k int) error {
 		r.behind = skipAll
 		return torn
 	}
-	kind, text := pyfeed.Corrupt, err.Error()
+	kind, slot, text := pyfeed.Corrupt, -1, err.Error()
+	var null nullError
 	var known *pyfeed.Error
-	if errors.As(err, &known) {
+	switch {
+	case errors.As(err, &null):
+		kind, slot = pyfeed.Invalid, null.c.slotNumber
+	case errors.As(err, &known):
 		if known.At != nil {
 			return known
 		}
-		kind, text = known.Kind, known.Text
+		kind, slot, text = known.Kind, known.Slot, known.Text
 	}
 	e := r.f.Corrupt(r.index.entries[r.current].offset, r.record+int64(k), "row %d of batch %d: %s", r.row+k, r.current, text)
-	e.Kind = kind
+	e.Kind, e.Slot = kind, slot
 	r.behind = skipRow
 	return e
 }
@@ -602,8 +606,10 @@ func (r *records) explain(c *reading, row int, err error) error {
 	if failed != nil {
 		return err
 	}
-	return pyfeed.Errorf(pyfeed.Corrupt, "%v: expected the bytes of an %s, found none: they are in the file %q; save the dataset with them, "+
+	e := pyfeed.Errorf(pyfeed.Invalid, "%v: expected the bytes of an %s, found none: they are in the file %q; save the dataset with them, "+
 		"as datasets does when it embeds external files", c.column, c.media, shorten(string(name)))
+	e.Slot = c.slotNumber
+	return e
 }
 
 // fillLists makes a slot of lists.

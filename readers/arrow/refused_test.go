@@ -74,7 +74,9 @@ func TestColumns(t *testing.T) {
 		{nulls, `{"columns": ["n"]}`, nil, "1", `row 1 of batch 0: column "n": expected a value, found null: the option default gives one`},
 		{nulls, `{"columns": ["l"]}`, nil, "", `row 0 of batch 0: column "l": expected a value, found null`},
 		{nulls, `{"columns": ["none"]}`, nil, "", `row 0 of batch 0: column "none": expected a value, found null`},
-		{nulls, `{"columns": ["n"], "default": "x"}`, nil, "1", `column "n": expected a value, found null, for which int32 cannot represent the default x`},
+		{nulls, `{"columns": ["b"], "default": "x"}`, nil, "true", `column "b": expected a value, found null, for which bool cannot represent the default "x"`},
+		{nulls, `{"columns": ["l"], "default": "x"}`, nil, "", `column "l": expected a value, found null, for which int64 cannot represent the default "x"`},
+		{nulls, `{"columns": ["n"], "default": "x"}`, nil, "1", `column "n": expected a value, found null, for which int32 cannot represent the default "x"`},
 		{lists, `{"columns": [{"columns": "fixed", "dims": [3, 2]}]}`, nil, "[0 1 2 0 0 0]dims[3 2]", ""},
 		{lists, `{"columns": [{"columns": "fixed", "dims": [5]}]}`, nil, "", `dims: expected [2 3], or as many elements, as column "fixed" has, found [5]`},
 		{lists, `{"columns": [{"columns": "ints", "dims": [3]}]}`, nil, "[1 2 3]", `row 1 of batch 0: column "ints": expected lists of 3 elements, found one of 0`},
@@ -93,6 +95,31 @@ func TestColumns(t *testing.T) {
 			t.Errorf("%s: expected %q, found %q", c.options, c.first, first)
 		}
 	}
+}
+
+// A null without a default is an error about its slot and record, and no damage.
+func TestNulls(t *testing.T) {
+	tested.EachWay(t, read(t, "nulls.arrow"), record.Config{Options: options(t, `{"columns": ["s", "l"], "default": "x"}`)}, func(t *testing.T, r record.Records, err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = formattest.Lines(t, r, 2)
+		e := formattest.Expect(t, err, pyfeed.Invalid, `row 0 of batch 0: column "l": expected a value, found null, for which int64 cannot represent the default "x"`)
+		if e.Slot != 1 || e.At.Record != 0 {
+			t.Errorf("expected slot 1 of record 0, found %+v", e)
+		}
+	})
+	tested.EachWay(t, read(t, "nulls.arrow"), record.Config{Options: options(t, `{"columns": ["b", "n"]}`)}, func(t *testing.T, r record.Records, err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines, err := formattest.Lines(t, r, 2)
+		formattest.ExpectTexts(t, lines, "true 1")
+		e := formattest.Expect(t, err, pyfeed.Invalid, `row 1 of batch 0: column "b": expected a value, found null: the option default gives one`)
+		if e.Slot != 0 || e.At.Record != 1 || e.At.Offset <= 0 {
+			t.Errorf("expected slot 0 of record 1, found %+v", e)
+		}
+	})
 }
 
 // Slots with names of columns take those columns, as the slots that were inferred from another file do.

@@ -490,10 +490,10 @@ func (r *records) parseField(b []byte, p, i int, end bool) (next int, s status) 
 		bits, flaw := c.missing, number.OK
 		if len(content.data) == 0 || len(number.Trim(content.data)) == 0 {
 			if c.unrepresentable != "" {
-				return 0, r.badNumber(p, c, number.NotNumber, []byte(c.unrepresentable), "an empty field, which stands for "+strconv.Quote(c.unrepresentable))
+				return 0, r.noValue(p, c, "an empty field, which stands for "+strconv.Quote(c.unrepresentable), formOf([]byte(c.unrepresentable)))
 			}
 			if !c.hasMissing {
-				return 0, r.setFault(p, "%v: expected %s, found an empty field: the option missing gives the value of empty fields", c, number.Expected(c.dtype, number.NotNumber))
+				return 0, r.noValue(p, c, "an empty field: the option missing gives the value of empty fields", nothing)
 			}
 		} else if bits, flaw = number.Parse(content.data, c.dtype, c.kind); flaw != number.OK {
 			return 0, r.badNumber(p, c, flaw, content.data, quoteField(content.data))
@@ -521,20 +521,50 @@ func (r *records) setFault(at int, format string, args ...any) status {
 func (r *records) badNumber(at int, c *column, f number.Fault, content []byte, quoted string) status {
 	s := r.setFault(at, "%v: expected %s, found %s", c, number.Expected(c.dtype, f), quoted)
 	is := formOf(content)
+	if r.hintAt(c, is) && is != words {
+		r.valid(pyfeed.Type, c)
+	}
+	return s
+}
+
+// noValue sets fault to an error about an empty field of a column of numbers, for which there is no default, or one of a
+// form that the dtype cannot represent. The record is no damage: skipping it would lose its other fields.
+func (r *records) noValue(at int, c *column, found string, is form) status {
+	s := r.setFault(at, "%v: expected %s, found %s", c, number.Expected(c.dtype, number.NotNumber), found)
+	kind := pyfeed.Invalid
+	if is != nothing && r.hintAt(c, is) && is != words {
+		kind = pyfeed.Type
+	}
+	r.valid(kind, c)
+	return s
+}
+
+// hintAt adds to fault how to give the dtype of a column, and reports whether it did: if the dtype was inferred, and a
+// field of a form needs another one.
+func (r *records) hintAt(c *column, is form) bool {
 	fits := is.dtype()
 	if !c.inferred || fits == c.dtype {
-		return s
+		return false
 	}
 	if is == negative { // the column has integers that only uint64 can represent
 		fits = pyfeed.Float64
 	}
+	r.fault.(*pyfeed.Error).Text += "; the dtype is that of the first MiB: " + r.dtypeHint(c.number, fits)
+	return true
+}
+
+// valid makes fault, which is an error about a field of a column, one of another kind than damage, unless the number of
+// fields or the quotes of the record are damaged too.
+func (r *records) valid(kind pyfeed.Kind, c *column) {
 	e := r.fault.(*pyfeed.Error)
-	e.Text += "; the dtype is that of the first MiB: " + r.dtypeHint(c.number, fits)
-	if _, fields, err := r.extent(); is != words && fields == len(r.columns) && err == nil {
-		e.Kind, e.Slot = pyfeed.Type, c.slot
+	_, fields, err := r.extent() // which may set fault
+	if fields == len(r.columns) && err == nil {
+		e.Kind, e.Slot = kind, c.slot
 	}
 	r.fault = e
-	return s
+	if err == storage.ErrInterrupted {
+		r.fault = err
+	}
 }
 
 // field is the position of a field, without its quotes.

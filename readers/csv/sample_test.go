@@ -135,7 +135,7 @@ func TestRecordsAfterTheSample(t *testing.T) {
 		{"text", "x,4\n", pyfeed.Corrupt, 0, `column "a": expected a number of int64, found "x"; the dtype is that of the first MiB: ` + advice("a", "bytes")},
 		{"float and too few columns", "1.5\n", pyfeed.Corrupt, 0, `column "a": expected a number of int64, found "1.5"`},
 		{"float and a quote", "1.5,\"x\"y\n", pyfeed.Corrupt, 0, `column "a": expected a number of int64, found "1.5"`},
-		{"empty", "1,\n", pyfeed.Corrupt, 2, "found an empty field: the option missing gives the value of empty fields"},
+		{"empty", "1,\n", pyfeed.Invalid, 2, "found an empty field: the option missing gives the value of empty fields"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			data := []byte("a,b\n" + many + c.line + "5,6\n")
@@ -161,6 +161,14 @@ func TestRecordsAfterTheSample(t *testing.T) {
 	}
 	_, err = formattest.Lines(t, r, 256)
 	formattest.Expect(t, err, pyfeed.Type, `expected a number of int64, found an empty field, which stands for "nan"; the dtype is that of the first MiB: `+advice("b", "float64"))
+	r.Close()
+	// One that is no number is an error at the first empty field, because it may be for other columns.
+	r, err = tested.Memory([]byte("a,b\n"+many+"1,\n"), &record.Config{Options: formattest.Options[Options](t, `{"missing": "?"}`), Pool: formattest.Pool(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = formattest.Lines(t, r, 256)
+	formattest.Expect(t, err, pyfeed.Invalid, `expected a number of int64, found an empty field, which stands for "?"`)
 	r.Close()
 	// A dtype that the caller gives is not inferred: a field that does not fit it is damage.
 	r, err = tested.Memory([]byte("a\n1\n2.5\n"), &record.Config{Slots: []pyfeed.Slot{numberSlot(pyfeed.Int64)}, Pool: formattest.Pool(t)})

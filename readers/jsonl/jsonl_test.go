@@ -190,7 +190,10 @@ func TestWrongValues(t *testing.T) {
 		{`1`, `"dtype": "bytes", "dims": [-1]`, `column "a": expected a list of text, found 1`},
 		{`["x", 1]`, `"dtype": "bytes", "dims": [-1]`, `column "a": expected a list of text, found 1`},
 		{`1`, `"dtype": "int64", "dims": [-1]`, `column "a": expected a list of number of int64, found 1`},
-		{`[1, null]`, `"dtype": "int64", "dims": [-1]`, `found null`},
+		{`[1, null]`, `"dtype": "int64", "dims": [-1]`, `found null: only a value that is null as a whole has a default; the dtype "json" takes any list`},
+		{`[1, null], +`, `"dtype": "int64", "dims": [-1]`, `found null`},
+		{`["x", null]`, `"dtype": "bytes", "dims": [-1]`, `column "a": expected a list of text, found null`},
+		{`[[1], null]`, `"dtype": "int64", "dims": [-1, -1]`, `column "a": expected a list of number of int64, found null`},
 		{`[1, 2]`, `"dtype": "int64", "dims": [3]`, `column "a": expected a list of 3, found 2`},
 		{`[[1, 2]]`, `"dtype": "int64", "dims": [-1, 3]`, `column "a": expected a list of 3, found 2`},
 		{`null`, `"dtype": "int64", "dims": []`, `column "a": expected a number of int64, found null or none: the option default gives the value of such records`},
@@ -205,7 +208,13 @@ func TestWrongValues(t *testing.T) {
 				if len(got) > 0 {
 					t.Errorf("found %v", got)
 				}
-				formattest.Expect(t, err, pyfeed.Corrupt, c.want)
+				kind, slot := pyfeed.Corrupt, -1
+				if strings.Contains(c.value, "null") && !strings.Contains(c.value, "+") { // no damage
+					kind, slot = pyfeed.Invalid, 0
+				}
+				if e := formattest.Expect(t, err, kind, c.want); e.Slot != slot || e.At.Record != 0 || e.At.Offset < 0 {
+					t.Errorf("expected slot %d of record 0, found %+v", slot, e)
+				}
 			})
 		}
 	}

@@ -2,6 +2,7 @@ package jsonl
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"strconv"
 
@@ -245,14 +246,14 @@ func (r *records) readLine(b []byte) (size int, err error) {
 		return 0, r.fault(b)
 	}
 	if c := r.finish(r.columns); c != nil {
-		return 0, r.lacks(b, c)
+		return 0, r.lacks(c)
 	}
 	return size, nil
 }
 
-// fault returns the error about the line at the beginning of b that parse has found. It is damage, with one exception:
-// if the dtype was inferred and the value is a number of another dtype, the line is valid, and skipping it would lose
-// data.
+// fault returns the error about the line at the beginning of b that parse has found. It is damage, with two exceptions,
+// where the line is valid and skipping it would lose data: the dtype was inferred and the value is a number of another
+// dtype, or null is in a list.
 func (r *records) fault(b []byte) error {
 	if r.problem == "" {
 		return storage.ErrInterrupted
@@ -263,27 +264,42 @@ func (r *records) fault(b []byte) error {
 		return e
 	}
 	form := r.form
+	if form == nothing {
+		e.Text += ": only a value that is null as a whole has a default; the dtype \"json\" takes any list"
+		return r.reclassify(b, e, pyfeed.Invalid, c)
+	}
 	if c.inferred && form.isNumber() && c.kind != number.Text && c.kind != number.Boolean {
 		d := "float64"
 		if form == large {
 			d = "uint64"
 		}
 		e.Text += "; the dtype is that of the first MiB: " + c.hint(d, false)
-		if valid, err := r.isValid(b); err != nil {
-			return err
-		} else if valid {
-			e.Kind, e.Slot = pyfeed.Type, c.slot
-		}
+		return r.reclassify(b, e, pyfeed.Type, c)
 	}
 	return e
 }
 
-// lacks returns the error about the line at the beginning of b, in which a column has no value and no default.
-func (r *records) lacks(b []byte, c *column) error {
-	if c.defaultFrom != "" {
-		return r.corrupt(0, "%v: expected %s, found null or none, which stands for %q", c, c.expected(number.NotNumber), c.defaultFrom)
+// reclassify makes an error about a column one of another kind than damage, if the line at the beginning of b is valid.
+func (r *records) reclassify(b []byte, e *pyfeed.Error, kind pyfeed.Kind, c *column) error {
+	valid, err := r.isValid(b)
+	if err != nil {
+		return err
 	}
-	return r.corrupt(0, "%v: expected %s, found null or none: the option default gives the value of such records", c, c.expected(number.NotNumber))
+	if valid {
+		e.Kind, e.Slot = kind, c.slot
+	}
+	return e
+}
+
+// lacks returns the error about the next line, in which a column has no value and no default. The line is valid.
+func (r *records) lacks(c *column) error {
+	found := "null or none: the option default gives the value of such records"
+	if c.defaultFrom != "" {
+		found = fmt.Sprintf("null or none, which stands for %q", c.defaultFrom)
+	}
+	e := r.corrupt(0, "%v: expected %s, found %s", c, c.expected(number.NotNumber), found)
+	e.Kind, e.Slot = pyfeed.Invalid, c.slot
+	return e
 }
 
 // isValid reports whether the line at the beginning of b is a JSON value.

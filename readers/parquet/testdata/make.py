@@ -1,4 +1,6 @@
-"""Writes the Parquet files of the tests, each with another program or other options. All have the same table.
+"""Writes the Parquet files of the tests, each with another program or other options.
+
+All but types.parquet and nulls.parquet have the same table.
 
 The values are functions of the number of the row, which the test in fixtures_test.go computes again. Needs pyarrow,
 pandas, polars, duckdb and fastparquet. parquet_go.go.txt writes the file of parquet-go, and make_spark.py those of
@@ -110,8 +112,22 @@ def by_pyarrow() -> None:
     pq.write_table(others, HERE / "types.parquet", store_decimal_as_integer=True)
 
 
+def nulls() -> None:
+    """Write a null number, a null in a list, null lists, and a null text."""
+    table = pa.table(
+        {
+            "n": pa.array([1, None, 3, 4], pa.int32()),
+            "l": pa.array([[1, None], None, [2], []], pa.list_(pa.int64())),
+            "whole": pa.array([[1], None, [2], None], pa.list_(pa.int64())),
+            "s": pa.array(["a", "b", None, "d"]),
+        }
+    )
+    pq.write_table(table, HERE / "nulls.parquet", compression="none", store_schema=False)
+
+
 def main() -> None:
     by_pyarrow()
+    nulls()
     table = pa.table(flat(), schema=SCHEMA)
     frame = table.to_pandas(types_mapper={pa.int32(): pd.Int32Dtype()}.get)
     frame.to_parquet(HERE / "pandas.parquet", engine="pyarrow")
