@@ -202,7 +202,7 @@ func (c *reading) expand(row int, s *scratch) error {
 			for j := in.first; j < in.end; j++ {
 				first, end := 0, 0
 				if len(masks) > 0 && isNull(masks, j) {
-					if !c.hasValue {
+					if !c.hasValue && c.wrong == nil { // with a default, a null list is empty, whatever the default is
 						return nullError{c}
 					}
 				} else if first, end = a.bounds(l.list, j); first < 0 || end < first || end > limit {

@@ -97,7 +97,8 @@ func TestColumns(t *testing.T) {
 	}
 }
 
-// A null without a default is an error about its slot and record, and no damage.
+// A null without a default is an error about its slot and record, and no damage. With a default, a null list is empty,
+// whatever the default is.
 func TestNulls(t *testing.T) {
 	tested.EachWay(t, read(t, "nulls.arrow"), record.Config{Options: options(t, `{"columns": ["s", "l"], "default": "x"}`)}, func(t *testing.T, r record.Records, err error) {
 		if err != nil {
@@ -108,6 +109,14 @@ func TestNulls(t *testing.T) {
 		if e.Slot != 1 || e.At.Record != 0 {
 			t.Errorf("expected slot 1 of record 0, found %+v", e)
 		}
+		if err := r.Resync(); err != nil {
+			t.Fatal(err)
+		}
+		lines, err := formattest.Lines(t, r, 2)
+		if err != io.EOF {
+			t.Error(err)
+		}
+		formattest.ExpectTexts(t, lines, `"b" []`, `"x" [2]`, `"d" []`)
 	})
 	tested.EachWay(t, read(t, "nulls.arrow"), record.Config{Options: options(t, `{"columns": ["b", "n"]}`)}, func(t *testing.T, r record.Records, err error) {
 		if err != nil {

@@ -50,8 +50,19 @@ type group struct {
 	missing *columns.Value // of an empty field; nil: that of the options
 }
 
-// emptyField returns the value of an empty field of numbers; nil: an empty field is damage.
+// emptyField returns the value of an empty field of numbers; nil: an empty field is an error.
 func (g *group) emptyField(o *Options) *columns.Value { return cmp.Or(g.missing, o.Missing) }
+
+// checkText returns an error if the properties of a slot of text are not valid.
+func (g *group) checkText() error {
+	if g.dims != nil && !slices.Equal(g.dims, record.BytesSlot.Dims) {
+		return fmt.Errorf("dims: expected %v, as text has, found %v", record.BytesSlot.Dims, g.dims)
+	}
+	if g.missing != nil && *g.missing != "" {
+		return fmt.Errorf("default: expected \"\" for text, found %q: an empty field is an empty text", *g.missing)
+	}
+	return nil
+}
 
 // table describes the columns of a file and the slots that are made of them.
 type table struct {
@@ -96,7 +107,7 @@ func (t *table) plan(c *record.Config, o *Options, look func() (sample, error)) 
 		if err != nil {
 			return err
 		}
-		if err := t.add(i, g, slot, o); err != nil {
+		if err := t.add(i, g, slot, inferred, o); err != nil {
 			return err
 		}
 		for _, at := range g.columns {
@@ -280,11 +291,8 @@ func (t *table) setColumn(i int, g group, given *pyfeed.Slot, o *Options, look f
 		if len(g.columns) != 1 {
 			return invalid("expected 1 column of text, found %d", len(g.columns))
 		}
-		if g.dims != nil && !slices.Equal(g.dims, record.BytesSlot.Dims) {
-			return invalid("dims: expected %v, as text has, found %v", record.BytesSlot.Dims, g.dims)
-		}
-		if g.missing != nil && *g.missing != "" {
-			return invalid("default: expected \"\" for text, found %q: an empty field is an empty text", *g.missing)
+		if err := g.checkText(); err != nil {
+			return invalid("%v", err)
 		}
 		return record.BytesSlot, false, nil
 	}
@@ -311,6 +319,9 @@ func (t *table) setColumn(i int, g group, given *pyfeed.Slot, o *Options, look f
 			if given != nil || len(g.columns) != 1 || !g.single || g.dims != nil {
 				return invalid("expected numbers, found %s in %s, line %d; %s",
 					text.field, t.known().Label(text.column), text.line, t.dtypeHint(text.column, pyfeed.Any))
+			}
+			if err := g.checkText(); err != nil {
+				return invalid("%v", err)
 			}
 			return record.BytesSlot, true, nil
 		}
@@ -343,8 +354,8 @@ func (t *table) requestedDType(o *Options, at int) string {
 	return o.DTypes[number]
 }
 
-// add decides the position of slot i in a row, and makes its columns fill it.
-func (t *table) add(i int, g group, slot pyfeed.Slot, o *Options) error {
+// add decides the position of slot i in a row, and makes its columns fill it. inferred: its dtype is that of the sample.
+func (t *table) add(i int, g group, slot pyfeed.Slot, inferred bool, o *Options) error {
 	out := output{dtype: slot.DType, dims: slot.Dims}
 	k := number.Text
 	if slot.LoDLevels > 0 {
@@ -373,6 +384,9 @@ func (t *table) add(i int, g group, slot pyfeed.Slot, o *Options) error {
 			c.missing, c.hasMissing = bits, f == number.OK
 			if f != number.OK {
 				c.unrepresentable = string(*missing)
+				if g.missing != nil && (!inferred || formOf([]byte(*missing)) == words) {
+					return pyfeed.SlotErrorf(pyfeed.Invalid, i, "%s: default: expected %s, found %q", t.tag, number.Expected(slot.DType, f), *missing)
+				}
 			}
 		}
 	}

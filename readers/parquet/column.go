@@ -33,8 +33,8 @@ type column struct {
 	at           int       // of the first element in an instance's numbers
 	count        int       // elements of a vector
 
-	fallback        []byte // the element or byte string for null; nil: null is an error
-	unrepresentable string // the text of the default, if no element of the dtype represents it
+	fallback []byte         // the element or byte string for null; nil: null is an error
+	wrong    *columns.Value // the default, if no element of the dtype represents it; nil: it does, or there is none
 }
 
 // output describes how a slot of an instance is made.
@@ -416,6 +416,9 @@ func (t *table) addRagged(i int, g *group, l *leaf, dtype pyfeed.DType, dims pyf
 	return t.addOutput(out)
 }
 
+// hasDefault reports whether there is a default. A null list is then empty, whatever the default is.
+func (c *column) hasDefault() bool { return c.fallback != nil || c.wrong != nil }
+
 func newColumn(slot int, l *leaf, kind outputKind, dtype pyfeed.DType, size int, g *group, o *Options) (column, error) {
 	c := column{leaf: l, slot: slot, kind: kind, dtype: dtype, size: size, physicalSize: l.typ.size()}
 	if l.typ == typeFixed {
@@ -439,7 +442,10 @@ func newColumn(slot int, l *leaf, kind outputKind, dtype pyfeed.DType, size int,
 	if fallback != nil {
 		element, ok := parseDefault(string(*fallback), dtype)
 		if !ok {
-			c.unrepresentable = string(*fallback)
+			if g.fallback != nil { // that of the options may be for other columns
+				return c, fmt.Errorf("%v: default: expected a value of %v, found %q", l, dtype, *fallback)
+			}
+			c.wrong = fallback
 			return c, nil
 		}
 		c.fallback = slices.Repeat(element, max(1, elements(f.dims)))

@@ -18,12 +18,12 @@ func (c *chunk) located(kind pyfeed.Kind, row int64, text string) error {
 	return e
 }
 
-// nullError is the error about a null in a row.
+// nullError is the error about a null in a row. It is no damage: skipping the row would lose its other values.
 func (c *chunk) nullError(row int64) error {
-	if c.unrepresentable != "" {
-		return c.located(pyfeed.Invalid, row, fmt.Sprintf("expected a default that %v represents for a null, found %q", c.dtype, c.unrepresentable))
+	if c.wrong != nil {
+		return c.located(pyfeed.Invalid, row, fmt.Sprintf("expected a value, found null, for which %v cannot represent the default %q", c.dtype, *c.wrong))
 	}
-	return c.located(pyfeed.Invalid, row, "expected a value, found null: the option default replaces nulls")
+	return c.located(pyfeed.Invalid, row, "expected a value, found null: the option default gives one")
 }
 
 // failed makes an error of a decoder one about the page.

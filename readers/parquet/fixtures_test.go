@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
 	"github.com/pyfeed/pyfeed/readers/formattest"
 	"github.com/pyfeed/pyfeed/readers/record"
@@ -189,6 +190,9 @@ func TestRefusedOptions(t *testing.T) {
 		`{"columns": [{"columns": "m.key", "dims": [3]}]}`:                   `dims: expected [-1], as list of BYTE_ARRAY in column "m.key" has, found [3]`,
 		`{"columns": [{"columns": "v", "dims": [-1, 3]}]}`:                   `dims: expected [-1], as list of FLOAT in column "v" has, found [-1 3]`,
 		`{"columns": [{"columns": "fixed", "dtype": "bytes", "dims": [4]}]}`: `dims: expected [-1], as FIXED_LEN_BYTE_ARRAY in column "fixed" has, found [4]`,
+		`{"columns": [{"columns": "u8", "default": "nan"}]}`:                 `slot 0: parquet: column "u8": default: expected a value of uint8, found "nan"`,
+		`{"columns": [{"columns": "u8", "default": -1}]}`:                    `default: expected a value of uint8, found "-1"`,
+		`{"columns": [{"columns": "v", "default": "x"}]}`:                    `column "v": default: expected a value of float32, found "x"`,
 		`{"where": [["v", ">", 1]]}`:                                         "expected a column of numbers",
 		`{"where": [["u8", ">", "x"]]}`:                                      "expected values like those",
 		`{"compression": "zstd"}`:                                            "are for writing",
@@ -239,7 +243,8 @@ func TestNulls(t *testing.T) {
 	}{
 		{`{"columns": ["n"]}`, 0, `column "n", row group 0, row 0 of the file: expected a value, found null`},
 		{`{"columns": ["ls"]}`, 5, `column "ls", row group 0, row 5 of the file: expected a value, found null`},
-		{`{"columns": ["n"], "default": "nan"}`, 0, `expected a default that int32 represents for a null, found "nan"`},
+		{`{"columns": ["n"], "default": "nan"}`, 0, `column "n", row group 0, row 0 of the file: expected a value, found null, for which int32 cannot represent the default "nan"`},
+		{`{"columns": ["n"], "default": ""}`, 0, `for which int32 cannot represent the default ""`},
 		{`{"columns": [{"columns": "n", "dtype": "float32"}], "default": "nan"}`, fixtureRows, "EOF"},
 		{`{"columns": [{"columns": "n", "default": 7}]}`, fixtureRows, "EOF"},
 		{`{"columns": ["i", "f"]}`, fixtureRows, "EOF"},
@@ -255,6 +260,41 @@ func TestNulls(t *testing.T) {
 			n, err := formattest.Drain(t, r, 5, nil)
 			if n != c.rows || err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%s: expected %d rows and %q, found %d and %v", c.options, c.rows, c.want, n, err)
+			}
+		})
+	}
+}
+
+// With a default, nulls are the default, and null lists are empty, whatever the default is.
+func TestDefaultsOfNulls(t *testing.T) {
+	data, err := os.ReadFile("testdata/nulls.parquet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		options, failed string
+		want            []string
+	}{
+		{`{"default": 7}`, "", []string{`1 [1 7] [1] "a"`, `7 [] [] "b"`, `3 [2] [2] "7"`, `4 [] [] "d"`}},
+		{`{"columns": ["whole", "s"], "default": "none"}`, "", []string{`[1] "a"`, `[] "b"`, `[2] "none"`, `[] "d"`}},
+		{`{"columns": ["l", "s"], "default": "none"}`, `column "l", row group 0, row 0 of the file: expected a value, found null, for which int64 cannot represent the default "none"`, nil},
+		{`{"columns": ["whole"]}`, `column "whole", row group 0, row 1 of the file: expected a value, found null: the option default gives one`, []string{"[1]"}},
+		{`{"columns": ["n", "s"]}`, `column "n", row group 0, row 1 of the file: expected a value, found null: the option default gives one`, []string{`1 "a"`}},
+	} {
+		tested.EachWay(t, data, with(t, c.options), func(t *testing.T, r record.Records, err error) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines, err := formattest.Lines(t, r, 3)
+			if !slices.Equal(lines, c.want) {
+				t.Errorf("%s: expected %q, found %q", c.options, c.want, lines)
+			}
+			if c.failed == "" {
+				if err != io.EOF {
+					t.Errorf("%s: %v", c.options, err)
+				}
+			} else if e := formattest.Expect(t, err, pyfeed.Invalid, c.failed); e.Slot != 0 || e.At.Record != int64(len(c.want)) {
+				t.Errorf("%s: expected slot 0 of record %d, found %+v", c.options, len(c.want), e)
 			}
 		})
 	}

@@ -219,7 +219,7 @@ func (c *chunk) entries(n, budget int) (full bool, err error) {
 				}
 				r.offsets[level-1] = append(r.offsets[level-1], s.counts[level-1])
 			}
-			if def < elements[level-1]-1 && c.fallback == nil && !c.skipping {
+			if def < elements[level-1]-1 && !c.hasDefault() && !c.skipping {
 				return false, c.nullError(c.row + int64(r.count) - 1)
 			}
 		}
