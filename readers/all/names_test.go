@@ -9,6 +9,38 @@ import (
 	"github.com/pyfeed/pyfeed/readers/files"
 )
 
+// Slots without names have the same names in all formats with columns, which are those of readers.
+func TestNamesOfUnnamedSlots(t *testing.T) {
+	for _, format := range []string{"arrow", "csv", "tsv", "jsonl", "parquet", "mds"} {
+		t.Run(format, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "a."+format)
+			w, err := files.CreateWriter(path, "", nil)
+			if err == nil {
+				err = w.SetNames([]string{"x", ""})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			one := pyfeed.Tuple{Slots: make([]pyfeed.LoDTensor, 3)}
+			for i := range one.Slots {
+				one.Slots[i].DType, one.Slots[i].Data = pyfeed.Int64, []byte{byte(i), 0, 0, 0, 0, 0, 0, 0}
+			}
+			if err = w.Write(&one); err == nil {
+				err = w.Close()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			spec := build(t, fmt.Sprintf(`"filenames": [%q]`, path), nil).Spec()
+			for i, name := range []string{"x", "slot1", "slot2"} {
+				if found := spec.Slot(i).Name; found != name {
+					t.Errorf("slot %d: expected the name %q, found %q", i, name, found)
+				}
+			}
+		})
+	}
+}
+
 // The formats that store names take those that a writer gets before its first tuple.
 func TestNamesBeforeTheFirstTuple(t *testing.T) {
 	for _, format := range []string{"arrow", "csv", "jsonl", "npz", "tar", "tfrecord"} {

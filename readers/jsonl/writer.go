@@ -3,7 +3,6 @@ package jsonl
 import (
 	"cmp"
 	"fmt"
-	"strconv"
 	"unicode/utf8"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
@@ -12,7 +11,7 @@ import (
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
-// Create creates a file for writing. A tuple becomes an object with a name for each slot, "slot_0" and so on unless
+// Create creates a file for writing. A tuple becomes an object with a name for each slot, "slot0" and so on unless
 // there are names. Numbers of several dimensions, or with a LoD (level of detail), become lists. The last level of
 // uint8 with one dimension is that of text, which MUST be UTF-8. NaN and infinities are errors.
 func Create(path string, c *record.Config) (record.Writer, error) {
@@ -48,10 +47,7 @@ type writer struct {
 func (w *writer) setNames(n int) error {
 	seen := make(map[string]bool)
 	for i := range n {
-		name := "slot_" + strconv.Itoa(i)
-		if i < len(w.Names) && w.Names[i] != "" {
-			name = w.Names[i]
-		}
+		name := w.SlotName(i)
 		if seen[name] {
 			return pyfeed.SlotErrorf(pyfeed.Invalid, i, "%s: expected names that differ, found %q twice", tag, name)
 		}

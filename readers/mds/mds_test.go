@@ -514,7 +514,7 @@ func TestWriterRefuses(t *testing.T) {
 		{"a.mds", record.Config{}, formattest.Tuple(formattest.Zeros(pyfeed.Int8, 2, 0)), "slot 0: mds: expected arrays with elements, found dims [2 0]"},
 		{"a.mds", record.Config{}, formattest.Tuple(formattest.Tensor(pyfeed.Int32, pyfeed.Dims{0}, nil, []int64{0, 0})), "slot 0: mds: expected arrays with elements, found dims [0]"},
 		{"a.mds", record.Config{Names: []string{"x", "x"}}, formattest.Tuple(formattest.Text("a"), formattest.Text("b")), `slot 1: mds: expected slots with different names, found "x" again`},
-		{"a.mds", record.Config{Options: &Options{Encodings: map[string]string{"0": "int8"}}}, formattest.Tuple(formattest.Text("a")), `slot 0: mds: expected an encoding for uint8 of dims [-1], found "int8"`},
+		{"a.mds", record.Config{Options: &Options{Encodings: map[string]string{"slot0": "int8"}}}, formattest.Tuple(formattest.Text("a")), `slot 0: mds: expected an encoding for uint8 of dims [-1], found "int8"`},
 		{"a.mds", record.Config{Options: &Options{Encodings: map[string]string{"z": "int8"}}}, formattest.Tuple(formattest.Text("a")), `mds: encodings: expected the names of slots, found "z"`},
 		{"a.mds", record.Config{}, nil, "mds: slots: expected at least 1, found none: give shapes for a shard without samples"},
 		{"a.mds.br", record.Config{}, nil, "mds: compression: expected none, gzip, zlib, zstd or framed snappy (.sz) for writing, found br"},

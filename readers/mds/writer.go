@@ -101,11 +101,8 @@ type writer struct {
 func (w *writer) setSlots(slots []pyfeed.Slot) error {
 	seen := make(map[string]bool)
 	for i, s := range slots {
-		name := s.Name
-		if i < len(w.Names) {
-			name = cmp.Or(name, w.Names[i])
-		}
-		if name = cmp.Or(name, strconv.Itoa(i)); seen[name] {
+		name := cmp.Or(s.Name, w.SlotName(i))
+		if seen[name] {
 			return pyfeed.SlotErrorf(pyfeed.Invalid, i, "mds: expected slots with different names, found %q again", name)
 		}
 		seen[name] = true
