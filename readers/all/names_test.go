@@ -2,7 +2,9 @@ package all_test
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
@@ -38,6 +40,32 @@ func TestNamesOfUnnamedSlots(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Names that are not UTF-8 are refused where a format stores them as text. csv stores any bytes.
+func TestNamesThatAreNotUTF8(t *testing.T) {
+	for _, format := range []string{"arrow", "jsonl", "parquet", "mds"} {
+		dir := t.TempDir()
+		w, err := files.CreateWriter(filepath.Join(dir, "a."+format), "", nil)
+		if err == nil {
+			err = w.SetNames([]string{"x", "y\xff"})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		one := pyfeed.Tuple{Slots: make([]pyfeed.LoDTensor, 2)}
+		for i := range one.Slots {
+			one.Slots[i].DType, one.Slots[i].Data = pyfeed.Int8, []byte{0}
+		}
+		e, is := w.Write(&one).(*pyfeed.Error)
+		if !is || e.Kind != pyfeed.Invalid || e.Slot != 1 || !strings.Contains(e.Text, format+`: names: expected UTF-8, found "y\xff"`) {
+			t.Errorf("%s: expected an error about the name of slot 1, found %+v", format, e)
+		}
+		w.Abort()
+		if left, err := os.ReadDir(dir); len(left) > 0 || err != nil {
+			t.Errorf("%s: expected no file, found %v, %v", format, left, err)
+		}
 	}
 }
 

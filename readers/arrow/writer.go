@@ -120,6 +120,9 @@ func (w *writer) setSlots(slots []pyfeed.Slot) (err error) {
 	w.columns = nil
 	for i, s := range slots {
 		c := written{name: cmp.Or(s.Name, w.SlotName(i)), dtype: s.DType, dims: s.Dims}
+		if err := record.CheckName(i, "arrow", c.name); err != nil {
+			return err
+		}
 		if s.LoDLevels > 0 {
 			c.dims = s.Dims[1:]
 		}

@@ -52,8 +52,8 @@ func (w *writer) setNames(n int) error {
 			return pyfeed.SlotErrorf(pyfeed.Invalid, i, "%s: expected names that differ, found %q twice", tag, name)
 		}
 		seen[name] = true
-		if !utf8.ValidString(name) {
-			return pyfeed.SlotErrorf(pyfeed.Invalid, i, "%s: expected a name in UTF-8, found %q", tag, name)
+		if err := record.CheckName(i, tag, name); err != nil {
+			return err
 		}
 		text := append(appendText(nil, []byte(name)), ": "...)
 		w.names = append(w.names, string(text))

@@ -106,6 +106,9 @@ func (w *writer) setSlots(slots []pyfeed.Slot) error {
 			return pyfeed.SlotErrorf(pyfeed.Invalid, i, "mds: expected slots with different names, found %q again", name)
 		}
 		seen[name] = true
+		if err := record.CheckName(i, "mds", name); err != nil {
+			return err
+		}
 		text, err := w.encodingFor(i, s, name)
 		if err != nil {
 			return err

@@ -93,6 +93,9 @@ func (w *writer) setSlots(slots []pyfeed.Slot) (err error) {
 			return pyfeed.SlotErrorf(pyfeed.Invalid, i, "parquet: names: expected each name once, found %q twice", c.name)
 		}
 		names[c.name] = true
+		if err := record.CheckName(i, "parquet", c.name); err != nil {
+			return err
+		}
 		w.columns = append(w.columns, c)
 	}
 	w.slots = slots

@@ -3,6 +3,7 @@ package record
 import (
 	"slices"
 	"strconv"
+	"unicode/utf8"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/readers/storage"
@@ -58,6 +59,15 @@ func (w *FileWriter) SlotName(i int) string {
 		return w.Names[i]
 	}
 	return "slot" + strconv.Itoa(i)
+}
+
+// CheckName returns an error if the name of a slot is not UTF-8. Formats that store names as text call it: JSON would
+// replace other bytes, and other programs refuse them.
+func CheckName(slot int, tag, name string) error {
+	if !utf8.ValidString(name) {
+		return pyfeed.SlotErrorf(pyfeed.Invalid, slot, "%s: names: expected UTF-8, found %q", tag, name)
+	}
+	return nil
 }
 
 // Close implements [Writer]. It aborts the file if a Write failed.
