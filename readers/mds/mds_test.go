@@ -621,7 +621,7 @@ func TestVerify(t *testing.T) {
 			}
 		}
 	}
-	formattest.Expect(t, verify(t, "testdata/xxh3/shard.00000.mds"), pyfeed.Unsupported, "index.json: expected one of the hashes md5, sha1,")
+	formattest.Expect(t, verify(t, "testdata/xxh3/shard.00000.mds"), pyfeed.Unsupported, `shard.00000.mds: index.json: shard 0: expected one of the hashes md5, sha1, sha224, sha256, sha384, sha512, xxh32 and xxh64, found ["xxh3_64"]`)
 	dir := t.TempDir()
 	data := shardOf(col{"x", "uint8", 1, []string{"a", "b"}})
 	path := filepath.Join(dir, "s.mds")
@@ -649,16 +649,27 @@ func TestVerify(t *testing.T) {
 
 func TestFolder(t *testing.T) {
 	dir := t.TempDir()
+	const good = `{"format": "mds", "raw_data": {"basename": "a"}}`
 	for _, c := range []struct {
 		index, files, text string
 	}{
 		{`{"version": 2, "shards": [{"format": "mds", "raw_data": {"basename": "b.mds"}}, {"format": "mds", "raw_data": {"basename": "sub/a"}, "zip_data": {"basename": "a.zstd"}}]}`,
 			"[b.mds a.zstd]", ""},
-		{`{"shards": []}`, "", ""}, {`[]`, "", ""}, {`{"shards": [{"format": "csv"}]}`, "", ""}, {`{"chunks": []}`, "", ""},
+		{`{"shards": []}`, "", ""}, {`[]`, "", ""}, {`{"shards": [{"format": "csv"}]}`, "", ""}, {`{"chunks": []}`, "", ""}, {`{"shards": 3}`, "", ""},
+		{`{"shards": [{"format": 3}]}`, "", ""}, {`{"version": "x", "shards": [3]}`, "", ""},
+		{`{"version": 2, "shards": [{"format": "mds", `, "", `index.json: expected an index as JSON, found "{\"version\": 2, \"shards\": [{\"format\": \"md": unexpected end of JSON input`},
+		{``, "", `index.json: expected an index as JSON, found "": unexpected end of JSON input`},
 		{`{"version": 3, "shards": [{"format": "mds", "raw_data": {}}]}`, "", "index.json: expected version 2, found 3"},
-		{`{"version": 2, "shards": [{"format": "mds"}]}`, "", `shard 0: expected the format "mds" and raw_data`},
-		{`{"version": 2, "shards": [{"format": "mds", "raw_data": {"basename": "../x"}}]}`, "", `shard 0: expected the name of a file in the folder, found "../x"`},
-		{`{"version": 2, "shards": [{"format": "mds", "raw_data": {"basename": 3}}]}`, "", "expected the shards of a data set"},
+		{`{"version": "2", "shards": [{"format": "mds", "raw_data": {}}]}`, "", "index.json: version: expected integer, found string"},
+		{`{"version": 2, "shards": [{"format": "mds"}]}`, "", `index.json: shard 0: raw_data: expected the file of the shard, found none`},
+		{`{"version": 2, "shards": [` + good + `, {"format": "csv"}]}`, "", `index.json: shard 1: format: expected "mds", found "csv"`},
+		{`{"version": 2, "shards": [` + good + `, 3]}`, "", `index.json: shard 1: expected object, found number`},
+		{`{"version": 2, "shards": [{"format": "mds", "raw_data": {"basename": "../x"}}]}`, "", `index.json: shard 0: raw_data.basename: expected the name of a file in the folder, found "../x"`},
+		{`{"version": 2, "shards": [` + good + `, {"format": "mds", "raw_data": {"basename": "a"}, "zip_data": {"basename": "/a"}}]}`, "", `shard 1: zip_data.basename: expected the name of a file in the folder, found "/a"`},
+		{`{"version": 2, "shards": [{"format": "mds", "raw_data": {"basename": 3}}]}`, "", "index.json: shard 0: raw_data.basename: expected string, found number"},
+		{`{"version": 2, "shards": [{"format": "mds", "samples": -3, "raw_data": {"basename": "a"}}]}`, "", "index.json: shard 0: samples: expected at least 0, found -3"},
+		{`{"version": 2, "shards": [{"format": "mds", "samples": 1e99, "raw_data": {"basename": "a"}}]}`, "", "index.json: shard 0: samples: expected integer, found number 1e99"},
+		{`{"version": 2, "shards": [{"format": "mds", "raw_data": {"basename": "a", "bytes": -1}}]}`, "", "index.json: shard 0: raw_data.bytes: expected at least 0, found -1"},
 	} {
 		formattest.ExpectError(t, os.WriteFile(filepath.Join(dir, indexName), []byte(c.index), 0o666), "")
 		for _, path := range []string{dir, filepath.Join(dir, indexName)} {

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"hash"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -44,16 +45,16 @@ func (v *verification) close() {
 func (r *records) Verify() error {
 	v, path := &r.verification, r.file.Path()
 	if v.stored == nil {
-		x, err := readIndex(filepath.Dir(path))
-		if x == nil || err != nil {
+		shards, err := readIndex(filepath.Dir(path))
+		if shards == nil || err != nil {
 			return err
 		}
 		name := filepath.Base(path)
-		i := slices.IndexFunc(x.Shards, func(s shard) bool { return s.Raw.Basename == name || s.Zip != nil && s.Zip.Basename == name })
+		i := slices.IndexFunc(shards, func(s shard) bool { return s.Raw.Basename == name || s.Zip != nil && s.Zip.Basename == name })
 		if i < 0 {
 			return nil
 		}
-		s := &x.Shards[i]
+		s := &shards[i]
 		if s.Samples != r.count {
 			return r.file.Corrupt(0, -1, "expected %d samples, as %s says, found %d", s.Samples, indexName, r.count)
 		}
@@ -68,7 +69,9 @@ func (r *records) Verify() error {
 			}
 		}
 		if len(sums) == 0 && len(stored.Hashes) > 0 {
-			return pyfeed.Errorf(pyfeed.Unsupported, "%s: %s: expected one of the hashes md5, sha1, sha224, sha256, sha384, sha512, xxh32 and xxh64, found others", path, indexName)
+			found := slices.Sorted(maps.Keys(stored.Hashes))
+			return r.file.Errorf(pyfeed.Unsupported, -1, "%s: shard %d: expected one of the hashes md5, sha1, sha224, sha256, sha384, sha512, xxh32 and xxh64, found %.100q",
+				indexName, i, found)
 		}
 		source, err := os.Open(path)
 		if err != nil {

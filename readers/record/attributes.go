@@ -62,7 +62,7 @@ func DecodeObject(from []byte, into any) error {
 		}
 		return nil
 	}
-	text := strings.TrimPrefix(err.Error(), "json: ")
+	text := TextOfJSONError(err)
 	if quoted, unknown := strings.CutPrefix(text, "unknown field "); unknown {
 		names := attributeNames(into)
 		text += "; there are " + cmp.Or(strings.Join(names, ", "), "none")
@@ -70,13 +70,21 @@ func DecodeObject(from []byte, into any) error {
 			text += Suggest(name, slices.Values(names))
 		}
 	}
-	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) {
-		text = fmt.Sprintf("expected %s, found %s", kindOf(wrong.Type), wrong.Value)
-		if wrong.Field != "" {
-			text = wrong.Field + ": " + text
-		}
-	}
 	return errors.New(text)
+}
+
+// TextOfJSONError describes an error of encoding/json: for a value of another type, by its name in the file, what was
+// expected and what was found.
+func TextOfJSONError(err error) string {
+	wrong := (*json.UnmarshalTypeError)(nil)
+	if !errors.As(err, &wrong) {
+		return strings.TrimPrefix(err.Error(), "json: ")
+	}
+	text := fmt.Sprintf("expected %s, found %s", kindOf(wrong.Type), wrong.Value)
+	if wrong.Field != "" {
+		text = wrong.Field + ": " + text
+	}
+	return text
 }
 
 // Suggest returns a question about the name that is nearest to an unknown name, or nothing if none is near. Case does

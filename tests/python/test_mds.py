@@ -114,7 +114,7 @@ def test_hashes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (len(list(reader)), reader.stats()["details"]["corrupt"]) == (7, 1)
     assert main(["verify", str(tmp_path)]) == 1
     assert "shard.00001.mds: 0 whole records, 1 damaged place" in capsys.readouterr().out
-    with pytest.raises(pyfeed.errors.UnsupportedError, match=r"index\.json: expected one of the hashes md5, sha1, .*"):
+    with pytest.raises(pyfeed.errors.UnsupportedError, match=r"index\.json: shard 0: expected one of the hashes md5"):
         list(open_mds(DATA / "xxh3", verify_first=True))
 
 
@@ -178,6 +178,6 @@ def test_a_folder_of_another_library_is_no_data_set(tmp_path: Path) -> None:
         open_files(tmp_path)
     (tmp_path / "index.json").write_text(json.dumps({"shards": [{"format": "mds"}], "version": 2}))
     with pytest.raises(
-        pyfeed.errors.CorruptRecordError, match=r"index\.json: shard 0: expected the format \"mds\" and"
+        pyfeed.errors.CorruptRecordError, match=r"index\.json: shard 0: raw_data: expected the file of the shard"
     ):
         open_files(tmp_path)
