@@ -477,6 +477,56 @@ func TestLateDamageBelowZip(t *testing.T) {
 	}
 }
 
+// Damage in the place where another reader ends or fails is found, whether records are verified when they are read or
+// when they are joined. Of two errors in one place, that of the reader that is named first is returned.
+func TestDamageWhereAnotherReaderEnds(t *testing.T) {
+	readertest.Counted(t)
+	const at = 9
+	for _, size := range []int{1000, lateSize} {
+		intact, _ := lateFile(t, "tfrecord", size, -1)
+		damaged, want := lateFile(t, "tfrecord", size, at)
+		small, other := lateFile(t, "tfrecord", 1000, at)
+		short := store(t, t.TempDir(), ".npy", at)
+		for name, c := range map[string]struct {
+			files []string
+			want  error
+		}{
+			"the end, then damage":   {[]string{short[0], damaged}, want},
+			"damage, then the end":   {[]string{damaged, short[0]}, want},
+			"damage, then damage":    {[]string{damaged, small}, want},
+			"damage twice, reversed": {[]string{small, damaged}, other},
+			"intact":                 {[]string{intact, short[0]}, io.EOF},
+		} {
+			for _, strict := range []bool{false, true} {
+				var links []link
+				for _, file := range c.files {
+					links = append(links, link{"open_files", attributes("filenames", []string{file})})
+				}
+				links = append(links, link{"create_zip_reader", attributes("strict", strict)})
+				for way := range 3 {
+					h, end := chainOf(t, links...)(way)
+					for pass := range 2 {
+						if pass > 0 {
+							if err := h.ReInit(); err != nil {
+								t.Fatal(err)
+							}
+						}
+						found, err := lateBatches(t, h, way)
+						text := c.want.Error()
+						if strict && c.want == io.EOF {
+							text = "zip: expected readers that end together, found an end of readers [1] and more tuples of [0]"
+						}
+						if len(found) != at || err.Error() != text {
+							t.Errorf("%s, %d bytes, strict: %v, way %d, pass %d: expected %d tuples and %s, found %d and %v", name, size, strict, way, pass, at, text, len(found), err)
+						}
+					}
+					end()
+				}
+			}
+		}
+	}
+}
+
 // The copies of a batch are shared by several threads. The first damaged record in the batch decides.
 func TestSeveralDamagedRecordsInABatch(t *testing.T) {
 	readertest.Counted(t)

@@ -88,8 +88,10 @@ func (r *zipReader) take(ctx context.Context, to *record.Chunk, limit int) (int,
 			case err != nil && !pyfeed.IsFinal(ctx, err):
 				return 0, err
 			case err != nil:
-				r.end = err
-				return 0, err
+				if r.end = r.damage(i); r.end == nil {
+					r.end = err
+				}
+				return 0, r.end
 			}
 			in.inBlocks = in.chunk.MostlyBlocks()
 		}
@@ -99,9 +101,13 @@ func (r *zipReader) take(ctx context.Context, to *record.Chunk, limit int) (int,
 		n = min(n, in.chunk.Len())
 	}
 	if ended > 0 {
-		r.end = io.EOF
-		if r.strict && ended < len(r.inputs) {
+		switch damage := r.damage(len(r.inputs)); {
+		case damage != nil:
+			r.end = damage
+		case r.strict && ended < len(r.inputs):
 			r.end = r.uneven()
+		default:
+			r.end = io.EOF
 		}
 		return 0, r.end
 	}
@@ -117,6 +123,20 @@ func (r *zipReader) take(ctx context.Context, to *record.Chunk, limit int) (int,
 		return 0, r.end
 	}
 	return taken, nil
+}
+
+// damage returns the error about the next instance of the first of n readers in which it is damaged. Such an instance is
+// read, but is verified when it is joined. Damage of smaller instances, which are verified when they are read, comes
+// before an end of another reader in the same place, and before the error of a reader that is named later: so does this.
+func (r *zipReader) damage(n int) error {
+	for i := range r.inputs[:n] {
+		if c := &r.inputs[i].chunk; c.Len() > 0 {
+			if err := c.VerifyNext(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // maxZipped is how many bytes of records are made tuples at a time. Those that are verified late are verified then, which
