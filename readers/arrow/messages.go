@@ -348,17 +348,20 @@ func (r *records) extend() error {
 // maxRows limits the rows of a file, so that their numbers never overflow.
 const maxRows = 1 << 48
 
-// resume finds the next message behind damage in a stream, and adds the damage to the index. After
-// storage.ErrInterrupted, the next call goes on.
+// resume finds the next message behind damage in a stream, and adds the damage to the index, and that at which the search
+// ends. After storage.ErrInterrupted, the next call goes on.
 func (r *records) resume() error {
 	x := &r.index
 	for {
-		found, err := r.searchMessage()
+		found, end, err := r.searchMessage()
 		if err != nil {
 			return err
 		}
 		if found || x.ended {
 			x.entries = append(x.entries, *x.damage)
+			if end != nil {
+				x.entries = append(x.entries, entry{offset: x.search, first: x.rows, err: end})
+			}
 			x.damage = nil
 			return nil
 		}
@@ -366,45 +369,51 @@ func (r *records) resume() error {
 }
 
 // searchMessage looks for a message in the data that is in memory: messages begin at multiples of 8 bytes. It moves
-// search behind what is none.
-func (r *records) searchMessage() (found bool, err error) {
+// search behind what is none. If nothing more can be read, end is the reason; nil: the file ends.
+func (r *records) searchMessage() (found bool, end, err error) {
 	if err := r.f.Poll(); err != nil {
-		return false, err
+		return false, nil, err
 	}
 	x := &r.index
 	data, err := r.at(x.search, prefixBytes)
 	var damage *pyfeed.Error
-	if errors.As(err, &damage) && damage.Kind == pyfeed.Corrupt || err == nil && len(data) < prefixBytes {
+	switch {
+	case errors.As(err, &damage) && damage.Kind == pyfeed.Corrupt: // of the compressed data
 		x.ended = true
-		return false, nil
-	}
-	if err != nil {
-		return false, err
+		return false, err, nil
+	case err != nil:
+		return false, nil, err
+	case len(data) < prefixBytes:
+		x.ended = true
+		return false, nil, nil
 	}
 	data = data[:min(len(data), storage.PollEvery)]
 	k := bytes.Index(data, []byte{0xff, 0xff, 0xff, 0xff})
 	switch {
 	case k < 0:
 		x.search += int64(max(len(data)-3, 8) &^ 7)
-		return false, nil
+		return false, nil, nil
 	case k%8 > 0:
 		x.search += int64(k)&^7 + 8
-		return false, nil
+		return false, nil, nil
 	}
 	x.search += int64(k)
 	m, _, err := r.messageAt(x.search)
 	switch {
 	case err == nil && (m.kind == batchMessage || m.kind == dictionaryMessage):
 		x.next = x.search
-		return true, nil
-	case err == nil && m.kind == schemaMessage || x.finished: // of another stream, with other columns
+		return true, nil, nil
+	case err == nil && m.kind == schemaMessage:
 		x.ended = true
-		return false, nil
+		return false, r.f.Corrupt(x.search, -1, "expected a record batch or a dictionary, found the schema of another stream: only one stream is read"), nil
+	case x.finished:
+		x.ended = true
+		return false, err, nil
 	case err == storage.ErrInterrupted:
-		return false, err
+		return false, nil, err
 	}
 	x.search += 8
-	return false, nil
+	return false, nil, nil
 }
 
 // parseAgain reads the metadata of a message that was parsed before.

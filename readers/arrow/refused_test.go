@@ -144,6 +144,40 @@ func TestSlotsByName(t *testing.T) {
 	formattest.ExpectError(t, err, `expected the name or number of a column, found "j1"`)
 }
 
+// What ends the search for a message behind damage is an error too, not the end.
+func TestEndsAfterDamage(t *testing.T) {
+	stream := read(t, "numbers.arrows")
+	schema := 8 + int(binary.LittleEndian.Uint32(stream[4:]))
+	tested.CutOff(t, string(stream[:schema]), record.Config{}, nil, "expected an Arrow file, or the length of a message of a stream, found ")
+	damaged := append(append([]byte{}, stream[:schema]...), make([]byte, 8)...) // no length of a message
+	for i := range 8 {
+		damaged[schema+i] = 'x'
+	}
+	ended := "expected the end of the file after the end of the stream, found more: only one stream is read"
+	for text, data := range map[string][]byte{
+		ended: append(append(append([]byte{}, damaged...), "\xff\xff\xff\xff\x00\x00\x00\x00"...), stream...),
+		"found the schema of another stream: only one stream is read": append(append([]byte{}, damaged...), stream...),
+	} {
+		tested.EachWay(t, data, record.Config{}, func(t *testing.T, r record.Records, err error) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, want := range []string{"expected an Arrow file, or the length of a message of a stream, found ", text} {
+				n, err := formattest.Drain(t, r, 3, nil)
+				if e := formattest.Expect(t, err, pyfeed.Corrupt, want); n != 0 || e.At.Offset < int64(schema) {
+					t.Errorf("found %d rows and %v", n, err)
+				}
+				if err = r.Resync(); err != nil && err != io.EOF {
+					t.Fatal(err)
+				}
+			}
+			if n, err := formattest.Drain(t, r, 3, nil); n != 0 || err != io.EOF {
+				t.Errorf("expected the end, found %d rows and %v", n, err)
+			}
+		})
+	}
+}
+
 // Damage has its place, and the rows behind it follow.
 func TestDamage(t *testing.T) {
 	number := func(data []byte, at int, v uint32) []byte {

@@ -11,7 +11,7 @@ import (
 )
 
 // CutOff reads a compressed file that is cut off in its last record. That record is damaged, begins with head, and is
-// longer than what is read of the file at a time. Read MUST return the damage, Resync and the next Read that the file is
+// longer than what is read of the file at a time. Read MUST return the damage, Resync or the next Read that the file is
 // cut off, and only then follows the end. prepare changes the Records before the first Read; nil: it has nothing to change.
 func (f Format) CutOff(t *testing.T, head string, c record.Config, prepare func(r record.Records), damage string) {
 	t.Helper()
@@ -33,6 +33,9 @@ func (f Format) CutOff(t *testing.T, head string, c record.Config, prepare func(
 		_, err = Drain(t, r, 3, nil)
 		Expect(t, err, pyfeed.Corrupt, damage)
 		cut := r.Resync()
+		if cut == nil {
+			_, cut = Drain(t, r, 3, nil)
+		}
 		Expect(t, cut, pyfeed.Corrupt, "expected more compressed data")
 		if _, err = Drain(t, r, 3, nil); err != cut {
 			t.Errorf("expected %v again, found %v", cut, err)
