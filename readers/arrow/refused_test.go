@@ -131,6 +131,21 @@ func TestNulls(t *testing.T) {
 	})
 }
 
+// An image without bytes, as datasets of files have, is an error that names its file, and no damage.
+func TestImageInAFileOfItsOwn(t *testing.T) {
+	tested.EachWay(t, read(t, "images.arrow"), record.Config{Options: options(t, `{"columns": ["label", "image"]}`)}, func(t *testing.T, r record.Records, err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines, err := formattest.Lines(t, r, 2)
+		formattest.ExpectTexts(t, lines, `0 "png0"`)
+		e := formattest.Expect(t, err, pyfeed.Invalid, `row 1 of batch 0: column "image": expected the bytes of an Image, found none: they are in the file "images/1.png"; save the dataset with them`)
+		if e.Slot != 1 || e.At.Record != 1 {
+			t.Errorf("expected slot 1 of record 1, found %+v", e)
+		}
+	})
+}
+
 // Slots with names of columns take those columns, as the slots that were inferred from another file do.
 func TestSlotsByName(t *testing.T) {
 	c := record.Config{Slots: []pyfeed.Slot{{DType: pyfeed.Float64}, {DType: pyfeed.Any}}, Names: []string{"f8", "i1"}}

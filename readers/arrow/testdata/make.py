@@ -282,6 +282,16 @@ def write_refused():
     del EXPECTED["refused.arrow"]
 
 
+def write_external_image():
+    """Write images of Hugging Face, the second of which is in a file of its own."""
+    image = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    values = [{"bytes": b"png0", "path": None}, {"bytes": None, "path": "images/1.png"}]
+    about = {"info": {"features": {"image": {"_type": "Image"}}}}
+    schema = pa.schema({"image": image, "label": pa.int64()}, {"huggingface": json.dumps(about)})
+    with ipc.new_file(str(HERE / "images.arrow"), schema) as writer:
+        writer.write_batch(pa.record_batch([pa.array(values, image), pa.array([0, 1])], schema=schema))
+
+
 def write_hugging_face():
     folder = HERE / "dataset"
     shutil.rmtree(folder, ignore_errors=True)
@@ -327,6 +337,7 @@ if __name__ == "__main__":
     write_texts()
     write_lists()
     write_nulls()
+    write_external_image()
     write_dictionaries()
     write_refused()
     write_hugging_face()
