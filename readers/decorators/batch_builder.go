@@ -204,7 +204,7 @@ func (b *batchBuilder) takeMemory(take func(batch *pyfeed.Tuple)) (*pyfeed.Tuple
 // joinChunk makes a batch of the instances of the chunk, with some slots concatenated. If one of them is damaged, it sets
 // damage and intact, and makes a batch of those before it; if there are none, it returns the error.
 func (b *batchBuilder) joinChunk(track trace.Track) (*pyfeed.Tuple, error) {
-	if b.chunk.AllSpans() {
+	if b.chunk.AllSpans(b.reader.source.Spec().Grows) {
 		batch, err := b.joinSpans(track)
 		var found *record.Damage
 		if !errors.As(err, &found) {
@@ -335,19 +335,21 @@ func firstUneven(spec *pyfeed.Spec, t *pyfeed.Tuple) int {
 	return -1
 }
 
-// joinSpans concatenates byte strings. Their sizes give the LoD of the batch.
+// joinSpans makes a batch of instances of Blocks with byte strings. It concatenates these, whose sizes give the LoD of the
+// batch, and stacks the other slots.
 func (b *batchBuilder) joinSpans(track trace.Track) (*pyfeed.Tuple, error) {
 	c := &b.chunk
 	n := c.Len()
-	b.offsets = c.AppendSpanEnds(append(b.offsets[:0], 0))
-	total := int(b.offsets[n])
 	first, pass := c.PeekSpec(0)
-	batch := pyfeed.NewTuple(1)
+	batch := pyfeed.NewTuple(len(first.Slots))
 	batch.Pass, batch.From = pass, c.Origin(0).Batch(n)
-	s := &batch.Slots[0]
-	s.DType, s.Place, s.LoD = first.Slots[0].DType, first.Slots[0].Place, append(s.LoD, b.offsets)
-	_ = s.SetDims(pyfeed.Dims{int64(total)}) // cannot fail: there is one dimension
-	_, err := s.Measure()
+	b.offsets = slices.Grow(b.offsets[:0], (n+1)*len(first.Slots)) // the LoDs must not move
+	err := error(nil)
+	for i := range batch.Slots {
+		if err = cmp.Or(err, b.setSpansSpec(&batch.Slots[i], &first.Slots[i], i)); err != nil {
+			break
+		}
+	}
 	if err == nil {
 		err = batch.Allocate(b.reader.pool)
 	}
@@ -355,16 +357,54 @@ func (b *batchBuilder) joinSpans(track trace.Track) (*pyfeed.Tuple, error) {
 		batch.Release()
 		return nil, err
 	}
-	start := trace.Begin()
-	err = parallelCopy(n, total, func(first, end int) error {
-		return c.CopySpans(s.Data[b.offsets[first]:], first, end)
-	})
-	trace.CopySince(track, "batch", start, total)
+	start, bytes := trace.Begin(), 0
+	for i := range batch.Slots {
+		if err == nil {
+			bytes += len(batch.Slots[i].Data)
+			err = b.copySlot(&batch.Slots[i], i)
+		}
+	}
+	trace.CopySince(track, "batch", start, bytes)
 	if err = cmp.Or(err, c.CheckTruncated()); err != nil {
 		batch.Release()
 		return nil, err
 	}
 	return batch, nil
+}
+
+// setSpansSpec sets the dtype, dims and LoD of the i-th slot of a batch of joinSpans. first is that of an instance.
+func (b *batchBuilder) setSpansSpec(out, first *pyfeed.LoDTensor, i int) error {
+	n := b.chunk.Len()
+	out.DType, out.Place = first.DType, first.Place
+	var room [pyfeed.MaxRank]int64
+	dims := append(room[:0], int64(n))
+	if b.reader.source.Spec().Grows(i) {
+		begin := len(b.offsets)
+		b.offsets = b.chunk.AppendSpanEnds(append(b.offsets, 0), i)
+		out.LoD = append(out.LoD, b.offsets[begin:])
+		dims[0] = b.offsets[begin+n]
+	} else {
+		dims = append(dims, first.Dims()...)
+	}
+	err := out.SetDims(dims)
+	if err == nil {
+		_, err = out.Measure()
+	}
+	if err != nil {
+		return pyfeed.SlotErrorf(pyfeed.Shape, i, "%v", err)
+	}
+	return nil
+}
+
+// copySlot copies the i-th slot of the instances to that of a batch of joinSpans.
+func (b *batchBuilder) copySlot(to *pyfeed.LoDTensor, i int) error {
+	c := &b.chunk
+	n, bytes := c.Len(), len(to.Data)
+	if len(to.LoD) > 0 {
+		return parallelCopy(n, bytes, func(first, end int) error { return c.CopySpans(to.Data[to.LoD[0][first]:], i, first, end) })
+	}
+	size := bytes / n
+	return parallelCopy(n, bytes, func(first, end int) error { return c.CopySlot(to.Data[first*size:], i, size, first, end) })
 }
 
 // join makes a batch of tuples, slot by slot.

@@ -215,8 +215,10 @@ func (f *file) verifiesLate() bool {
 
 // fits reports whether all instances match the Spec.
 func (f *file) fits(b *record.Block) bool {
-	if b.HasSpans() && !(f.spec.Len() == 1 && f.spec.Slot(0).Grows()) {
-		return false // the size of each instance has to be checked
+	for i := range b.Spec().Slots {
+		if b.HasSpans(i) && (i >= f.spec.Len() || !f.spec.Grows(i)) {
+			return false // the size of each instance has to be checked
+		}
 	}
 	return f.spec.Check(b.Spec()) == nil
 }

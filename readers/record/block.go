@@ -14,16 +14,16 @@ import (
 const MinBlock = 16
 
 // Block is a record block: instances that have the same dtypes and dims. Each slot of them lies at equal distances in
-// one memory; or the instances are byte strings, each at the position that a [Span] gives. Small records are mostly
+// one memory, or is a byte string, for each instance at the position that a [Span] gives. Small records are mostly
 // shuffled and copied into a batch; a [Chunk] does both without making tuples.
 type Block struct {
 	first  pyfeed.Tuple // no slot has a reference to the memory
 	count  int
-	places []place // of each slot; none if there are spans
+	places []place // of each slot that is not a byte string
 	parts  []part
-	size   int    // bytes of each instance
-	spans  []Span // nil: instances have places and a size
-	base   []byte // the memory that the spans refer to
+	size   int      // bytes of those slots of each instance
+	spans  [][]Span // of each slot, those of the instances; nil for a slot with a place, and if all slots have one
+	base   []byte   // the memory that the spans refer to
 
 	checksum *Checksum // of the instances that are verified late; nil: all were verified
 	offset   int64     // of base in the file
@@ -35,8 +35,9 @@ type Block struct {
 
 	like atomic.Pointer[Block] // a Block that was found to have the same layout, and stands for it; nil: none
 
-	onePart   [1]part // the memory of parts and places, if there are few
+	onePart   [1]part // the memory of parts, places and spans, if there are few
 	fewPlaces [2]place
+	oneSpans  [1][]Span
 }
 
 // place is where a slot of the first instance lies, and how many bytes later that of the next instance.
@@ -109,6 +110,29 @@ func (b *Block) addSlot(slot, stride int, buffer *memory.Buffer) {
 	s.Hold(s.Data, buffer)
 }
 
+// NewTextBlock is NewBlock for instances of which some slots are byte strings, as [BytesSlot] describes them. spans has a
+// list for each of these slots, with a span of base for each instance, and nil for the other slots. base lies in buffer.
+func NewTextBlock(slots []pyfeed.LoDTensor, spans [][]Span, base []byte, stride, n int, buffer *memory.Buffer) *Block {
+	b := &Block{first: pyfeed.Tuple{Slots: slots}, count: n, spans: spans, base: base}
+	b.parts = append(b.onePart[:0], part{buffer, len(slots)})
+	b.places = b.fewPlaces[:0]
+	var offsets Offsets
+	for i := range slots {
+		if spans[i] == nil {
+			b.addSlot(i, stride, buffer)
+			continue
+		}
+		if len(spans[i]) != n {
+			panic(fmt.Sprintf("record: NewTextBlock: slot %d: expected %d spans, found %d", i, n, len(spans[i])))
+		}
+		b.places = append(b.places, place{})
+		offsets.free = make([]int64, 2)
+		offsets.Sequence(&slots[i], int(spans[i][0].Size))
+		slots[i].Hold(b.data(i, 0), buffer)
+	}
+	return b
+}
+
 // Join makes a Block of n instances that have the slots of several Blocks. The first instance is made of the instance
 // firsts[i] of each blocks[i], which MUST NOT have spans. It takes over the references of these n instances of each
 // Block. The origins are those of the first Block that has any.
@@ -159,7 +183,8 @@ func (b *Block) setOrigins(of *Block, first int) {
 // NewSpanBlock makes a Block of byte strings as BytesSlot describes them: the given spans of base, at least one. base
 // lies in buffer. NewSpanBlock takes over a reference to buffer for each span.
 func NewSpanBlock(base []byte, spans []Span, buffer *memory.Buffer) *Block {
-	b := &Block{count: len(spans), spans: spans, base: base}
+	b := &Block{count: len(spans), base: base}
+	b.spans = append(b.oneSpans[:0], spans)
 	b.parts = append(b.onePart[:0], part{buffer, 1})
 	offsets := Offsets{free: make([]int64, 2)}
 	offsets.Record(&b.first, b.data(0, 0), buffer)
@@ -169,8 +194,8 @@ func NewSpanBlock(base []byte, spans []Span, buffer *memory.Buffer) *Block {
 // Len is the number of instances.
 func (b *Block) Len() int { return b.count }
 
-// HasSpans reports whether the instances are byte strings, each with its own size.
-func (b *Block) HasSpans() bool { return b.spans != nil }
+// HasSpans reports whether a slot is a byte string, whose size differs among the instances.
+func (b *Block) HasSpans(slot int) bool { return b.spans != nil && b.spans[slot] != nil }
 
 // Spec returns a tuple with the dtypes and dims of the instances. The Block owns it.
 func (b *Block) Spec() *pyfeed.Tuple { return &b.first }
@@ -183,28 +208,41 @@ func (b *Block) representative() *Block {
 	return b
 }
 
-// alike reports whether the instances of two Blocks have the same dtypes, dims and sizes. The answer is remembered: in a
-// shuffle over many Blocks, each batch has instances of most of them.
+// alike reports whether the instances of two Blocks have the same dtypes, dims and sizes, apart from the sizes of byte
+// strings. The answer is remembered: in a shuffle over many Blocks, each batch has instances of most of them.
 func alike(a, b *Block) bool {
 	x, y := a.representative(), b.representative()
-	same := x == y || x.spans == nil && y.spans == nil && sameLayout(&x.first, &y.first)
+	same := x == y || sameSlots(x, y)
 	if same && x != y {
 		b.like.Store(x)
 	}
 	return same
 }
 
+// sameSlots reports whether two Blocks have byte strings in the same slots, and the same layout of the others.
+func sameSlots(a, b *Block) bool {
+	if len(a.first.Slots) != len(b.first.Slots) {
+		return false
+	}
+	for i := range a.first.Slots {
+		if text := a.HasSpans(i); text != b.HasSpans(i) || !text && !sameSlot(&a.first.Slots[i], &b.first.Slots[i]) {
+			return false
+		}
+	}
+	return true
+}
+
 // data returns the data of a slot of the k-th instance.
 func (b *Block) data(slot, k int) []byte {
-	if b.spans != nil {
-		s := b.spans[k]
+	if b.HasSpans(slot) {
+		s := b.spans[slot][k]
 		return b.base[s.At:][:s.Size:s.Size]
 	}
 	first, at := b.first.Slots[slot].Data, k*b.places[slot].stride
 	return first[at : at+len(first) : at+len(first)] // may lie beyond the length of first, within its capacity
 }
 
-// address returns the address of a slot of the k-th instance, without a check of k. The Block MUST NOT have spans.
+// address returns the address of a slot of the k-th instance, without a check of k. The slot MUST NOT have spans.
 func (b *Block) address(slot, k int) unsafe.Pointer {
 	p := &b.places[slot]
 	return unsafe.Add(p.at, k*p.stride)
@@ -219,18 +257,23 @@ func (b *Block) release(n int) {
 
 // bytes returns the size of the k-th instance.
 func (b *Block) bytes(k int) int {
-	if b.spans != nil {
-		return int(b.spans[k].Size)
+	n := b.size
+	for _, spans := range b.spans {
+		if spans != nil {
+			n += int(spans[k].Size)
+		}
 	}
-	return b.size
+	return n
 }
 
 // bytesOf returns the size of some instances.
 func (b *Block) bytesOf(items []item) int {
 	n := len(items) * b.size
-	if b.spans != nil {
-		for _, it := range items {
-			n += int(b.spans[it.index].Size)
+	for _, spans := range b.spans {
+		if spans != nil {
+			for _, it := range items {
+				n += int(spans[it.index].Size)
+			}
 		}
 	}
 	return n
@@ -239,8 +282,10 @@ func (b *Block) bytesOf(items []item) int {
 // totalBytes returns the size of all instances.
 func (b *Block) totalBytes() int {
 	n := b.count * b.size
-	for _, s := range b.spans {
-		n += int(s.Size)
+	for _, spans := range b.spans {
+		for _, s := range spans {
+			n += int(s.Size)
+		}
 	}
 	return n
 }
@@ -248,7 +293,7 @@ func (b *Block) totalBytes() int {
 // Materialize makes t, an empty tuple, the k-th instance. The tuple takes over the instance's references to the memory.
 // An error says that the instance is damaged; then the references stay.
 func (b *Block) Materialize(t *pyfeed.Tuple, k int, offsets *Offsets) error {
-	if b.spans != nil {
+	if len(b.places) == 0 { // made by NewSpanBlock
 		if err := b.verify(k); err != nil {
 			return err
 		}
@@ -267,7 +312,11 @@ func (b *Block) Materialize(t *pyfeed.Tuple, k int, offsets *Offsets) error {
 			lod := s.LoD // keep the allocated LoD slices of t
 			*s = b.first.Slots[i]
 			s.LoD = lod
-			s.Hold(b.data(i, k), p.buffer)
+			data := b.data(i, k)
+			if b.HasSpans(i) {
+				offsets.Sequence(s, len(data))
+			}
+			s.Hold(data, p.buffer)
 		}
 	}
 	return nil

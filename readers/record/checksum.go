@@ -52,7 +52,7 @@ func (d *Damage) Error() string { return d.Err.Error() }
 func (d *Damage) Unwrap() error { return d.Err }
 
 // VerifyLate makes the Block verify the byte strings that VerifiesLate names when they are copied or become tuples. The
-// caller has verified all others. offset is that of base in the file.
+// caller has verified all others. The Block was made by NewSpanBlock. offset is that of base in the file.
 func (b *Block) VerifyLate(c *Checksum, offset int64) { b.checksum, b.offset = c, offset }
 
 // ReadLate is [LateReader.ReadLate] for byte strings between frames of constant sizes: before and after are how many bytes
@@ -92,7 +92,7 @@ func ReadLate(f *storage.File, limit, before, after int, size func(b []byte) (n 
 
 // isUnverified reports whether the k-th instance is verified late.
 func (b *Block) isUnverified(k int) bool {
-	return b.checksum != nil && VerifiesLate(uint64(b.spans[k].Size))
+	return b.checksum != nil && VerifiesLate(uint64(b.spans[0][k].Size))
 }
 
 // verify returns an error if the k-th instance is damaged.
@@ -130,13 +130,13 @@ func (b *Block) copySpan(to []byte, k int) error {
 
 // beginCRC returns the CRC of the bytes before the k-th instance that its CRC covers.
 func (b *Block) beginCRC(k int) uint32 {
-	at := int(b.spans[k].At)
+	at := int(b.spans[0][k].At)
 	return crc32.Checksum(b.base[at-b.checksum.Before:at], b.checksum.Table)
 }
 
 // compare returns an error if found is not the CRC that the file has for the k-th instance.
 func (b *Block) compare(k int, found uint32) error {
-	s := b.spans[k]
+	s := b.spans[0][k]
 	stored := b.checksum.Stored(b.base, s)
 	if stored == found {
 		return nil

@@ -382,42 +382,6 @@ func (c *Chunk) CheckTruncated() error {
 	return nil
 }
 
-// AllSpans reports whether all instances are byte strings of Blocks.
-func (c *Chunk) AllSpans() bool {
-	for i := range c.blocks {
-		if c.blocks[i].spans == nil {
-			return false
-		}
-	}
-	return len(c.tuples) == 0
-}
-
-// AppendSpanEnds appends, for each instance, the total size of all instances up to and including it. AllSpans MUST
-// hold.
-func (c *Chunk) AppendSpanEnds(ends []int64) []int64 {
-	total := 0
-	for _, it := range c.items[c.front:] {
-		total += c.blocks[it.block].bytes(int(it.index))
-		ends = append(ends, int64(total))
-	}
-	return ends
-}
-
-// CopySpans copies the instances first to end-1 into consecutive memory. AllSpans MUST hold. An error may be a [Damage].
-func (c *Chunk) CopySpans(to []byte, first, end int) error {
-	for i, it := range c.items[c.front:][first:end] {
-		b := c.blocks[it.block].Block
-		data := b.data(0, int(it.index))
-		if b.checksum == nil {
-			pyfeed.Copy(to, data)
-		} else if err := b.copySpan(to, int(it.index)); err != nil {
-			return &Damage{first + i, err}
-		}
-		to = to[len(data):]
-	}
-	return nil
-}
-
 // CopySlot copies one slot, of size bytes, of the instances first to end-1 into consecutive memory.
 func (c *Chunk) CopySlot(to []byte, slot, size, first, end int) error {
 	for items := c.items[c.front:][first:end]; len(items) > 0; {
@@ -461,8 +425,8 @@ func (c *Chunk) copyRun(to []byte, slot, size int, items []item) int {
 // maxSmallSlot is the largest slot, in bytes, that copySmallSlots copies.
 const maxSmallSlot = 64 << 10
 
-// copySmallSlots copies one slot, of at most maxSmallSlot bytes, of the instances at the front that belong to Blocks
-// without spans. It returns how many. For small instances the instructions between the copies cost more than the
+// copySmallSlots copies one slot, of at most maxSmallSlot bytes, of the instances at the front that belong to Blocks in
+// which the slot has no spans. It returns how many. For small instances the instructions between the copies cost more than the
 // copies, so there are no checks: NewBlock and the caller, which compares all instances with the batch, have checked
 // all sizes.
 func (c *Chunk) copySmallSlots(to []byte, slot, size int, items []item) int {
@@ -474,7 +438,7 @@ func (c *Chunk) copySmallSlots(to []byte, slot, size int, items []item) int {
 		return c.copyAhead(at, slot, size, items)
 	}
 	for k, it := range items {
-		if it.block == tupleItem || blocks[it.block].spans != nil {
+		if it.block == tupleItem || blocks[it.block].HasSpans(slot) {
 			return k
 		}
 		switch from := blocks[it.block].address(slot, int(it.index)); size {
@@ -499,7 +463,7 @@ func (c *Chunk) copyAhead(at unsafe.Pointer, slot, size int, items []item) int {
 			return k
 		}
 		if it.block != block {
-			if c.blocks[it.block].spans != nil {
+			if c.blocks[it.block].HasSpans(slot) {
 				return k
 			}
 			block, first = it.block, c.blocks[it.block].places[slot]
@@ -510,7 +474,7 @@ func (c *Chunk) copyAhead(at unsafe.Pointer, slot, size int, items []item) int {
 			switch later := items[k+distance]; {
 			case later.block == block:
 				next = unsafe.Add(first.at, int(later.index)*first.stride)
-			case later.block != tupleItem && c.blocks[later.block].spans == nil:
+			case later.block != tupleItem && !c.blocks[later.block].HasSpans(slot):
 				next = c.blocks[later.block].address(slot, int(later.index))
 			}
 		}

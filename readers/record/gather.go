@@ -153,12 +153,16 @@ func (c *Chunk) gatherable() *Block {
 	return b
 }
 
+// sameSlot reports whether two slots without LoD (level of detail) have the same dtype, dims and size.
+func sameSlot(x, y *pyfeed.LoDTensor) bool {
+	return x.DType == y.DType && x.Place == y.Place && len(x.Data) == len(y.Data) && len(y.LoD) == 0 && slices.Equal(x.Dims(), y.Dims())
+}
+
 // sameLayout reports whether two instances have the same dtypes, dims and sizes.
 func sameLayout(a, b *pyfeed.Tuple) bool {
 	same := a == b || len(a.Slots) == len(b.Slots)
 	for i := 0; same && a != b && i < len(a.Slots); i++ {
-		x, y := &a.Slots[i], &b.Slots[i]
-		same = x.DType == y.DType && x.Place == y.Place && len(x.Data) == len(y.Data) && len(y.LoD) == 0 && slices.Equal(x.Dims(), y.Dims())
+		same = sameSlot(&a.Slots[i], &b.Slots[i])
 	}
 	return same
 }

@@ -1,0 +1,89 @@
+package record
+
+import "github.com/pyfeed/pyfeed/pyfeed"
+
+// AllSpans reports whether the instances are of Blocks that have byte strings in the given slots, and only there, and the
+// same dtypes and dims in the other slots; or tuples like these, which often lie between Blocks.
+func (c *Chunk) AllSpans(inSlot func(i int) bool) bool {
+	if len(c.blocks) == 0 || c.blocks[0].spans == nil {
+		return false
+	}
+	first := c.blocks[0].Block
+	for i := range first.first.Slots {
+		if first.HasSpans(i) != inSlot(i) {
+			return false
+		}
+	}
+	for i := range c.blocks[1:] {
+		if !c.BlocksAlike(0, 1+i) {
+			return false
+		}
+	}
+	for _, t := range c.tuples {
+		if t != nil && !first.matches(t) {
+			return false
+		}
+	}
+	return true
+}
+
+// matches reports whether a tuple has one byte string in each slot with spans, and the layout of the Block in the others.
+func (b *Block) matches(t *pyfeed.Tuple) bool {
+	if len(t.Slots) != len(b.first.Slots) {
+		return false
+	}
+	for i := range t.Slots {
+		s := &t.Slots[i]
+		if !b.HasSpans(i) {
+			if !sameSlot(&b.first.Slots[i], s) {
+				return false
+			}
+		} else if s.DType != pyfeed.Uint8 || s.Place != pyfeed.CPUPlace() || len(s.Dims()) != 1 || len(s.LoD) != 1 || len(s.LoD[0]) != 2 {
+			return false
+		}
+	}
+	return true
+}
+
+// span returns the data of a byte string, without a check of a file.
+func (c *Chunk) span(it item, slot int) []byte {
+	if it.block == tupleItem {
+		return c.tuples[it.index].Slots[slot].Data
+	}
+	return c.blocks[it.block].data(slot, int(it.index))
+}
+
+// AppendSpanEnds appends, for each instance, the total size of a slot of all instances up to and including it. AllSpans
+// MUST hold for the slot.
+func (c *Chunk) AppendSpanEnds(ends []int64, slot int) []int64 {
+	total := 0
+	for _, it := range c.items[c.front:] {
+		total += len(c.span(it, slot))
+		ends = append(ends, int64(total))
+	}
+	return ends
+}
+
+// CopySpans copies a slot of the instances first to end-1 into consecutive memory. AllSpans MUST hold for the slot. An
+// error may be a [Damage].
+func (c *Chunk) CopySpans(to []byte, slot, first, end int) error {
+	items := c.items[c.front:][first:end]
+	for i, it := range items {
+		data := c.span(it, slot)
+		switch {
+		case it.block == tupleItem:
+			pyfeed.Copy(to, data)
+			if err := c.tuples[it.index].Slots[slot].CheckTruncated(slot); err != nil {
+				return err
+			}
+		case c.blocks[it.block].checksum != nil:
+			if err := c.blocks[it.block].copySpan(to, int(it.index)); err != nil {
+				return &Damage{first + i, err}
+			}
+		default:
+			pyfeed.Copy(to, data)
+		}
+		to = to[len(data):]
+	}
+	return nil
+}
