@@ -41,10 +41,11 @@ type column struct {
 
 	found  uint64 // the last record that had a value
 	text   content
-	n      int64     // the length of the outermost list
-	values []uint64  // the bits of the numbers of lists
-	bytes  []byte    // the texts of lists
-	ends   [][]int64 // for each level of lists below the outermost, where each list ends; the last level is that of texts
+	spans  []record.Span // of the texts of a block
+	n      int64         // the length of the outermost list
+	values []uint64      // the bits of the numbers of lists
+	bytes  []byte        // the texts of lists
+	ends   [][]int64     // for each level of lists below the outermost, where each list ends; the last level is that of texts
 }
 
 func (c *column) String() string { return columns.Label(c.path, 0) }
@@ -60,6 +61,8 @@ type content struct {
 	data    []byte
 	escaped bool // it has escapes
 	given   bool // data is the default: it is in Go's heap
+	copied  bool // it was copied, without its escapes, to the part of the block that span names; data is nil
+	span    record.Span
 }
 
 // group has the values of one slot, before their dtypes are known.
@@ -86,8 +89,9 @@ type table struct {
 	columns   []*column
 	root      *node
 	outputs   []output
-	rowSize   int // of an instance's numbers, in bytes
-	numbers   int // slots in a row
+	rowSize   int       // of an instance's numbers, in bytes
+	numbers   int       // slots in a row
+	texts     []*column // of the slots of text
 }
 
 // plan decides which values make which slot. readSample sets the samples of the columns at the nodes of a tree, and
@@ -422,6 +426,9 @@ func (t *table) add(g *group, slot pyfeed.Slot) {
 	first := g.columns[0]
 	if !first.inRow() {
 		out.column = first
+		if first.levels == 0 {
+			t.texts = append(t.texts, first)
+		}
 	} else {
 		t.rowSize = (t.rowSize + 7) &^ 7 // the widest element
 		out.at = t.rowSize

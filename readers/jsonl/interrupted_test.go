@@ -30,5 +30,9 @@ func TestInterrupted(t *testing.T) {
 		if n := tested.Interrupted(t, []byte(data), record.Config{Options: formattest.Options[Options](t, columns)}); n < 4 {
 			t.Errorf("%s: found %d polls", name, n)
 		}
+		inBlocks := formattest.Options[Options](t, `{"columns": ["t", "n"]}`)
+		if n := tested.Interrupted(t, []byte(data), record.Config{Options: inBlocks}); n < 4 {
+			t.Errorf("%s in blocks: found %d polls", name, n)
+		}
 	}
 }

@@ -20,6 +20,7 @@ type parser struct {
 	observing bool   // the values are only observed: see observed
 	line      lineNumber
 	row       []byte // where numbers that are not in lists of any length are stored
+	room      room   // where the texts of a block are copied to
 	name      []byte // a name without its escapes
 
 	mismatch *column // the column of the fault, if the value is valid JSON
@@ -203,6 +204,9 @@ func (r *parser) fill(b []byte, p int, c *column) int {
 	case c.kind == number.Text:
 		if b[p] != '"' {
 			return r.wrong(b, p, c)
+		}
+		if r.room.to != nil {
+			return r.copied(b, p, c)
 		}
 		end, escaped := r.text(b, p+1)
 		if end >= 0 {

@@ -16,12 +16,6 @@ import (
 // maxRecord is the largest size of a line, in bytes: a file without line ends must not be read into memory as a whole.
 const maxRecord = 256 << 20
 
-// ReadBlock makes instances in blocks of blockBytes. If fewer than minRows fit into one, Read makes them.
-const (
-	blockBytes = 64 << 10
-	minRows    = 16
-)
-
 // Open opens a file for reading.
 func Open(path string, c *record.Config) (record.Records, error) {
 	return record.OpenRecords(path, record.OptionsFrom[Options](c).Compression, c, begin)
@@ -51,13 +45,12 @@ type records struct {
 	fileFailed  bool  // err is about the file, so there is nothing to read after it
 	approximate bool  // record is approximate: Seek was given such a number
 
-	rowBuffer   *memory.Buffer // the memory of row
-	block       []byte         // space for further instances of ReadBlock, in memory of arena; nil: none
-	blockBuffer *memory.Buffer // the memory of block
-	copied      bool           // the line is in last
-	last        *memory.Buffer // a copy of the last line, which has no end in the file; nil: not needed yet
-	lastLine    []byte         // the same with an end
-	offsets     record.Offsets
+	rowBuffer *memory.Buffer // the memory of row
+	blocks    blocks
+	copied    bool           // the line is in last
+	last      *memory.Buffer // a copy of the last line, which has no end in the file; nil: not needed yet
+	lastLine  []byte         // the same with an end
+	offsets   record.Offsets
 }
 
 func (r *records) begin(c *record.Config) error {
@@ -185,6 +178,7 @@ func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 		return 0, r.err
 	}
 	n, err := r.read(out)
+	r.blocks.continues = false
 	if err != nil && r.file.CheckTruncated() != nil {
 		err = r.file.CheckTruncated()
 	}
@@ -223,7 +217,9 @@ func (r *records) read(out []*pyfeed.Tuple) (n int, err error) {
 				return n, err
 			}
 			lines = r.pass(lines, size)
-			n++
+			if n++; r.blocks.continues {
+				return n, nil
+			}
 		}
 		if n > 0 && failure == nil {
 			return n, nil
@@ -312,53 +308,6 @@ func (r *records) isValid(b []byte) (bool, error) {
 	return p >= 0 && b[space(b, p)] == '\n', nil
 }
 
-// ReadBlock implements record.BlockReader for instances that are only numbers. Read returns the errors about records.
-func (r *records) ReadBlock(limit int) *record.Block {
-	stride := (r.rowSize + 7) &^ 7 // aligned for the widest element
-	r.err = record.ClearInterrupt(r.err)
-	if r.err != nil || r.numbers < len(r.outputs) || stride == 0 || stride > blockBytes/minRows {
-		return nil
-	}
-	b, end, err := r.peek(1)
-	if err != nil || len(b) == 0 {
-		return nil
-	}
-	r.file.Hold(1).Release() // unmaps the windows of a mapped file before the position
-	lines, err := r.complete(r.skipBlanks(b), end)
-	if err != nil || len(lines) == 0 {
-		return nil
-	}
-	if len(r.block) < minRows*stride {
-		r.releaseBlock()
-		if r.block, r.blockBuffer, err = r.arena.Get(blockBytes); err != nil {
-			return nil
-		}
-	}
-	limit = min(limit, len(r.block)/stride)
-	row, n := r.row, 0
-	for begin := r.file.Offset(); n < limit && len(lines) > 0 && r.file.Offset()-begin < memory.WindowSize; n++ {
-		r.row = r.block[n*stride:]
-		size := r.parse(lines, 0, r.root)
-		if size < 0 || r.finish(r.columns) != nil {
-			break
-		}
-		lines = r.pass(lines, size)
-	}
-	r.row = row
-	if n == 0 {
-		return nil
-	}
-	slots := make([]pyfeed.LoDTensor, len(r.outputs))
-	for i := range r.outputs {
-		o, slot := &r.outputs[i], &slots[i]
-		slot.DType, slot.Data = o.slot.DType, r.block[o.at:o.at+o.size:n*stride]
-		_ = slot.SetDims(o.slot.Dims) // cannot fail: the rank was checked
-	}
-	r.block = r.block[n*stride:]
-	r.blockBuffer.Retain(n)
-	return record.NewBlock(slots, stride, n, r.blockBuffer)
-}
-
 // pass moves the position behind a line of lines, and behind blank lines after it. It returns the lines after these.
 func (r *records) pass(lines []byte, size int) []byte {
 	if r.copied {
@@ -368,13 +317,6 @@ func (r *records) pass(lines []byte, size int) []byte {
 	}
 	r.record++
 	return r.skipBlanks(lines[size:])
-}
-
-func (r *records) releaseBlock() {
-	if r.blockBuffer != nil {
-		r.blockBuffer.Release()
-		r.block, r.blockBuffer = nil, nil
-	}
 }
 
 // makeTuple makes t an instance of what was parsed. The position is that of its line. After an error, t is empty.
@@ -424,6 +366,7 @@ func (r *records) makeTuple(t *pyfeed.Tuple) error {
 			slot.ReadOnly = true
 		}
 	}
+	r.blocks.observe(t.Size() - r.rowSize)
 	r.row, r.rowBuffer = nil, nil
 	return nil
 }
@@ -545,7 +488,7 @@ func (r *records) Close() {
 		r.last.Release()
 		r.last = nil
 	}
-	r.releaseBlock()
+	r.blocks.release()
 	r.arena.Close()
 	r.file.Close()
 	r.err = io.EOF

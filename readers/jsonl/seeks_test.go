@@ -30,7 +30,14 @@ func TestSeeks(t *testing.T) {
 		}
 	}
 	o := formattest.Options[Options](t, `{"columns": ["a", {"columns": "b", "dims": [2]}]}`)
-	for data, c := range map[string]record.Config{numbers.String(): {Options: o}, texts.String(): {}, strings.TrimSpace(texts.String()): {}, "{\"a\":1}": {}} {
+	var blocks strings.Builder
+	for i := range lines {
+		fmt.Fprintf(&blocks, "{\"text\":\"x%d \\\"quoted\\\"\",\"n\":%d}\n", i, i)
+		if i%20 == 9 {
+			blocks.WriteString("\n{\"text\":\"x\n")
+		}
+	}
+	for data, c := range map[string]record.Config{blocks.String(): {}, numbers.String(): {Options: o}, texts.String(): {}, strings.TrimSpace(texts.String()): {}, "{\"a\":1}": {}} {
 		if n := tested.Seeks(t, []byte(data), c); n < 1 {
 			t.Errorf("found %d positions", n)
 		}
