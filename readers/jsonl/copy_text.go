@@ -116,11 +116,16 @@ func copyPlain(to []byte, n int, b []byte, p int) (next, copied int) {
 
 // copyGroup copies n bytes, at most groupSize, and perhaps bytes behind them, up to groupSize bytes in all.
 func copyGroup(to, from unsafe.Pointer, n int) {
-	const half = groupSize / 2
-	*(*[half]byte)(to) = *(*[half]byte)(from)
-	if n > half {
-		*(*[half]byte)(unsafe.Add(to, half)) = *(*[half]byte)(unsafe.Add(from, half))
+	copyHalf(to, from)
+	if n > groupSize/2 {
+		copyHalf(unsafe.Add(to, groupSize/2), unsafe.Add(from, groupSize/2))
 	}
+}
+
+// copyHalf copies half a group. Without the variable, the compiler would call memmove, since the two may overlap.
+func copyHalf(to, from unsafe.Pointer) {
+	half := *(*[groupSize / 2]byte)(from)
+	*(*[groupSize / 2]byte)(to) = half
 }
 
 // specialsInWords is specials in plain Go.

@@ -7,6 +7,7 @@ import (
 	"math/bits"
 	"strconv"
 	"unicode/utf8"
+	"unsafe"
 
 	"github.com/pyfeed/pyfeed/readers/number"
 	"github.com/pyfeed/pyfeed/readers/storage"
@@ -268,8 +269,15 @@ func (s *scanner) text(b []byte, p int) (end int, escaped bool) {
 			w := binary.LittleEndian.Uint64(piece[p:])
 			found := (((w ^ '"'*ones) - ones) | ((w ^ '\\'*ones) - ones) | (w - ' '*ones) | w) & highs
 			if found == 0 {
-				p += 8
-				continue
+				if p += 8; p+groupSize > len(piece) {
+					continue
+				}
+				if found = specials(unsafe.Pointer(&piece[p])); found == 0 {
+					p += groupSize
+					continue
+				}
+				p += bits.TrailingZeros64(found)
+				break
 			}
 			p += bits.TrailingZeros64(found) / 8
 			break
