@@ -25,6 +25,8 @@ type Block struct {
 	spans  [][]Span // of each slot, those of the instances; nil for a slot with a place, and if all slots have one
 	base   []byte   // the memory that the spans refer to
 
+	oneSpans [1][]Span // the memory of spans, if there is one slot; beside base, which is read together with it
+
 	checksum *Checksum // of the instances that are verified late; nil: all were verified
 	offset   int64     // of base in the file
 
@@ -35,9 +37,8 @@ type Block struct {
 
 	like atomic.Pointer[Block] // a Block that was found to have the same layout, and stands for it; nil: none
 
-	onePart   [1]part // the memory of parts, places and spans, if there are few
+	onePart   [1]part // the memory of parts and places, if there are few
 	fewPlaces [2]place
-	oneSpans  [1][]Span
 }
 
 // place is where a slot of the first instance lies, and how many bytes later that of the next instance.
@@ -200,6 +201,9 @@ func (b *Block) HasSpans(slot int) bool { return b.spans != nil && b.spans[slot]
 // Spec returns a tuple with the dtypes and dims of the instances. The Block owns it.
 func (b *Block) Spec() *pyfeed.Tuple { return &b.first }
 
+// isString reports whether NewSpanBlock made the Block: it has nothing but a byte string.
+func (b *Block) isString() bool { return b.spans != nil && len(b.places) == 0 }
+
 // representative returns the Block that stands for b in comparisons.
 func (b *Block) representative() *Block {
 	if r := b.like.Load(); r != nil {
@@ -293,7 +297,7 @@ func (b *Block) totalBytes() int {
 // Materialize makes t, an empty tuple, the k-th instance. The tuple takes over the instance's references to the memory.
 // An error says that the instance is damaged; then the references stay.
 func (b *Block) Materialize(t *pyfeed.Tuple, k int, offsets *Offsets) error {
-	if len(b.places) == 0 { // made by NewSpanBlock
+	if b.isString() {
 		if err := b.verify(k); err != nil {
 			return err
 		}

@@ -15,7 +15,8 @@ func (c *Chunk) AllSpans(inSlot func(i int) bool) bool {
 		}
 	}
 	for i := range c.blocks[1:] {
-		if !c.BlocksAlike(0, 1+i) {
+		other := c.blocks[1+i].Block
+		if bothStrings := first.isString() && other.isString(); !bothStrings && !alike(first, other) {
 			return false
 		}
 	}
@@ -45,20 +46,16 @@ func (b *Block) matches(t *pyfeed.Tuple) bool {
 	return true
 }
 
-// span returns the data of a byte string, without a check of a file.
-func (c *Chunk) span(it item, slot int) []byte {
-	if it.block == tupleItem {
-		return c.tuples[it.index].Slots[slot].Data
-	}
-	return c.blocks[it.block].data(slot, int(it.index))
-}
-
 // AppendSpanEnds appends, for each instance, the total size of a slot of all instances up to and including it. AllSpans
 // MUST hold for the slot.
 func (c *Chunk) AppendSpanEnds(ends []int64, slot int) []int64 {
 	total := 0
 	for _, it := range c.items[c.front:] {
-		total += len(c.span(it, slot))
+		if it.block == tupleItem {
+			total += len(c.tuples[it.index].Slots[slot].Data)
+		} else {
+			total += int(c.blocks[it.block].spans[slot][it.index].Size)
+		}
 		ends = append(ends, int64(total))
 	}
 	return ends
@@ -67,23 +64,24 @@ func (c *Chunk) AppendSpanEnds(ends []int64, slot int) []int64 {
 // CopySpans copies a slot of the instances first to end-1 into consecutive memory. AllSpans MUST hold for the slot. An
 // error may be a [Damage].
 func (c *Chunk) CopySpans(to []byte, slot, first, end int) error {
-	items := c.items[c.front:][first:end]
-	for i, it := range items {
-		data := c.span(it, slot)
-		switch {
-		case it.block == tupleItem:
-			pyfeed.Copy(to, data)
-			if err := c.tuples[it.index].Slots[slot].CheckTruncated(slot); err != nil {
+	for i, it := range c.items[c.front:][first:end] {
+		if it.block == tupleItem {
+			t := &c.tuples[it.index].Slots[slot]
+			pyfeed.Copy(to, t.Data)
+			if err := t.CheckTruncated(slot); err != nil {
 				return err
 			}
-		case c.blocks[it.block].checksum != nil:
-			if err := c.blocks[it.block].copySpan(to, int(it.index)); err != nil {
-				return &Damage{first + i, err}
-			}
-		default:
-			pyfeed.Copy(to, data)
+			to = to[len(t.Data):]
+			continue
 		}
-		to = to[len(data):]
+		b := c.blocks[it.block].Block
+		s := b.spans[slot][it.index]
+		if b.checksum == nil {
+			pyfeed.Copy(to, b.base[s.At:][:s.Size])
+		} else if err := b.copySpan(to, int(it.index)); err != nil {
+			return &Damage{first + i, err}
+		}
+		to = to[s.Size:]
 	}
 	return nil
 }
