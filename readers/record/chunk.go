@@ -414,7 +414,7 @@ func (c *Chunk) copyRun(to []byte, slot, size int, items []item) int {
 		return 0
 	}
 	b := c.blocks[first.block].Block
-	if b.spans != nil || b.places[slot].stride != size {
+	if b.HasSpans(slot) || b.places[slot].stride != size {
 		return 0
 	}
 	n := runLength(items)
