@@ -433,14 +433,15 @@ func (c *Chunk) copySmallSlots(to []byte, slot, size int, items []item) int {
 	if size > maxSmallSlot {
 		return 0
 	}
-	blocks, at := c.blocks, unsafe.Pointer(unsafe.SliceData(to[:len(items)*size]))
+	blocks, base := c.blocks, unsafe.Pointer(unsafe.SliceData(to[:len(items)*size]))
 	if prefetch.Least <= size && size <= prefetch.Most {
-		return c.copyAhead(at, slot, size, items)
+		return c.copyAhead(base, slot, size, items)
 	}
 	for k, it := range items {
 		if it.block == tupleItem || blocks[it.block].HasSpans(slot) {
 			return k
 		}
+		at := unsafe.Add(base, k*size)
 		switch from := blocks[it.block].address(slot, int(it.index)); size {
 		case 4:
 			*(*[4]byte)(at) = *(*[4]byte)(from)
@@ -449,14 +450,13 @@ func (c *Chunk) copySmallSlots(to []byte, slot, size int, items []item) int {
 		default:
 			copy(unsafe.Slice((*byte)(at), size), unsafe.Slice((*byte)(from), size))
 		}
-		at = unsafe.Add(at, size)
 	}
 	return len(items)
 }
 
 // copyAhead is copySmallSlots for sizes that [prefetch.Copy] copies. Shuffled instances are mostly not in the processor's
 // cache, and the processor cannot tell where the next one is.
-func (c *Chunk) copyAhead(at unsafe.Pointer, slot, size int, items []item) int {
+func (c *Chunk) copyAhead(base unsafe.Pointer, slot, size int, items []item) int {
 	distance, block, first := prefetch.Distance(size), uint32(tupleItem), place{} // the place of the slot in that block
 	for k, it := range items {
 		if it.block == tupleItem {
@@ -478,8 +478,7 @@ func (c *Chunk) copyAhead(at unsafe.Pointer, slot, size int, items []item) int {
 				next = c.blocks[later.block].address(slot, int(later.index))
 			}
 		}
-		prefetch.Copy(at, from, size, next)
-		at = unsafe.Add(at, size)
+		prefetch.Copy(unsafe.Add(base, k*size), from, size, next)
 	}
 	return len(items)
 }
