@@ -7,7 +7,11 @@ coordinator finds the workers by their names.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import faulthandler
+import os
+import sys
 import threading
 import time
 from collections import OrderedDict
@@ -91,6 +95,7 @@ class _Stream:
         self.reader: Reader | None = None
         self.first: str | None = None  # the state of a new reader
         self.at: Position | None = None  # of the reader; None: unknown, after a failure
+        self.began: float | None = None  # when the reader was made, moved or read; None: it does not work now
         self.messages: OrderedDict[tuple[int, int, int], tuple[Header, Parts]] = OrderedDict()
 
 
@@ -104,25 +109,42 @@ class Worker:
         and returns a reader of batches. It is read when the first batch is requested, so that the trainer gets the
         exception if that fails.
     num_streams : int
+    batch_timeout : float or None
+        Seconds after which a batch is given up, and the process with it.
     """
 
     KEPT = 4  # messages of a stream for other trainers, which may be behind or ahead of one another
 
-    def __init__(self, make_reader: bytes, num_streams: int) -> None:
+    def __init__(self, make_reader: bytes, num_streams: int, batch_timeout: float | None = None) -> None:
         self._make_reader = make_reader
         self._num_streams = num_streams
+        self._batch_timeout = batch_timeout
         self._streams = [_Stream() for _ in range(num_streams)]
 
-    @ray.method(concurrency_group="control")  # type: ignore[untyped-decorator]
+    @ray.method(concurrency_group="ping")  # type: ignore[untyped-decorator]
     def ping(self) -> None:
-        """Return, to show that the worker is alive."""
+        """Return, to show that the worker is alive; end the process if a batch has taken too long.
 
-    @ray.method(concurrency_group="control")  # type: ignore[untyped-decorator]
+        A thread that is stuck cannot be ended alone, and holds the lock of its stream.
+        """
+        if self._batch_timeout is None:
+            return
+        for number, stream in enumerate(self._streams):
+            began = stream.began
+            if began is not None and time.monotonic() - began > self._batch_timeout:
+                text = f"stream {number}: no batch within batch_timeout, {self._batch_timeout:g} s: the worker ends"
+                print(f"pyfeed: {text}. Its threads:", file=sys.stderr, flush=True)
+                faulthandler.dump_traceback(all_threads=True)
+                os._exit(1)
+
+    # Of a group of its own: several that wait for a lock would leave no thread for `ping`.
+    @ray.method(concurrency_group="describe")  # type: ignore[untyped-decorator]
     def describe(self) -> Description | tuple[str, str, str]:
         """Return the slots of the batches; or type, text and traceback of an exception."""
         stream = self._streams[0]
         with stream.lock:
             try:
+                stream.began = time.monotonic()
                 reader = self._reader_of(0)
                 slots = reader.slots
                 return Description(
@@ -133,6 +155,8 @@ class Worker:
                 )
             except Exception as error:
                 return format_exception(error)
+            finally:
+                stream.began = None
 
     @ray.method(num_returns=2)  # type: ignore[untyped-decorator]
     def fetch(
@@ -178,6 +202,7 @@ class Worker:
         parts: Parts = [[] for _ in range(world)]
         count = size = 0
         following, ended = at, False
+        stream.began = time.monotonic()
         try:
             reader = self._reader_of(number)
             if stream.at is None or (stream.at.pass_id, stream.at.number) != (at.pass_id, at.number):
@@ -193,6 +218,7 @@ class Worker:
                     part.append(rows)
                 count += 1
                 size += size_of([batch])
+                stream.began = time.monotonic()
             if ended:
                 reader.reset()
                 following = Position(at.pass_id + 1)
@@ -201,6 +227,8 @@ class Worker:
             stream.at = following
         except Exception as error:
             return Header(count, following, ended, format_exception(error)), parts
+        finally:
+            stream.began = None
         return Header(count, following, ended), parts
 
 
@@ -276,6 +304,10 @@ def _take(value: Any, first: int, end: int) -> Sent:
 class Coordinator:
     """Assigns each stream to a worker. It is an actor with one thread.
 
+    A worker has streams only if it has answered a ping since it was listed first, and since a trainer reported it last.
+    A call of an actor that starts waits until it has started; so no stream waits for a worker that starts, or that
+    hangs, while another one could make its batches.
+
     Parameters
     ----------
     namespace : str
@@ -284,14 +316,17 @@ class Coordinator:
     """
 
     REMEMBERED = 0.25  # seconds for which the list of workers is used again: each costs a question to Ray's head
+    ANSWER = 0.1  # seconds in which a worker that runs answers a ping, mostly
+    ANSWER_FIRST = 0.5  # seconds for which the first worker that answers waits for more, which take their part of all
 
     def __init__(self, namespace: str, num_streams: int) -> None:
         self._namespace = namespace
         self._num_streams = num_streams
         self._layout: dict[int, str] = {}
         self._workers: list[str] = []  # among which the streams are divided
+        self._uneven = False  # whether some workers got no streams although they had few
         self._retired: set[str] = set()
-        self._suspects: dict[str, Any] = {}  # workers that did not answer, and the reference of a call of ping
+        self._pings: dict[str, Any] = {}  # of workers that have not answered: the reference of a call of ping
         self._progress: dict[int, dict[str, Any]] = {}
         self._began = time.time()
         self._listed: list[str] = []
@@ -305,18 +340,26 @@ class Coordinator:
         failed : sequence of str
             Workers that did not answer the caller. They get no streams until they answer again.
         """
+        names = self._names(fresh=bool(failed))
         for name in failed:
-            self._suspects.setdefault(name)
-        workers = [name for name in self._names(fresh=bool(failed)) if self._answers(name)]
-        if workers != self._workers:
-            self._workers = workers
-            self._assign(workers)
+            if name in names and (self._pings.get(name) is None or _is_done(self._pings[name])):
+                self._pings[name] = None  # an answer from before the report shows nothing
+        _wait_for_all([self._ping(name) for name in names if name in self._pings], self.ANSWER)
+        workers = [name for name in names if self._answers(name)]
+        if workers and not self._workers:
+            _wait_for_all(self._pings.values(), self.ANSWER_FIRST)
+            workers = [name for name in names if self._answers(name)]
+        if workers != self._workers or self._uneven:
+            takers = self._takers(workers) if failed else workers
+            self._workers, self._uneven = workers, takers != workers
+            self._assign(workers, takers)
         return dict(self._layout)
 
     def retire(self, name: str) -> None:
         """Assign no more streams to a worker."""
         self._retired.add(name)
         self._listed = [other for other in self._listed if other != name]
+        self._pings.pop(name, None)
 
     def report(self, rank: int, progress: dict[str, Any]) -> None:
         """Note the progress of a trainer."""
@@ -327,60 +370,90 @@ class Coordinator:
         streams = self.layout()
         return {
             "workers": list(self._listed),
-            "suspects": sorted(self._suspects),
+            "suspects": sorted(self._pings),
             "streams": streams,
             "trainers": dict(self._progress),
             "seconds": time.time() - self._began,
         }
 
     def _names(self, *, fresh: bool) -> list[str]:
-        """Return the names of the workers that Ray has not given up."""
+        """Return the names of the workers that Ray has not given up. Those that are new are to be asked."""
         now = time.monotonic()
         if fresh or not self._listed or now - self._listed_at >= self.REMEMBERED:
             actors = ray.util.list_named_actors(all_namespaces=True)
             names = {actor["name"] for actor in actors if actor["namespace"] == self._namespace}
-            self._listed = sorted(name for name in names - self._retired if name.startswith("worker"))
-            self._listed_at = now
-            self._suspects = {name: call for name, call in self._suspects.items() if name in names}
+            names = {name for name in names - self._retired if name.startswith("worker")}
+            new = names - set(self._listed)
+            self._listed, self._listed_at = sorted(names), now
+            self._pings = {name: self._pings.get(name) for name in self._listed if name in self._pings or name in new}
         return self._listed
 
-    def _answers(self, name: str) -> bool:
-        """Report whether a worker is alive, as far as is known. A suspect is asked, and answers a later call."""
-        if name not in self._suspects:
-            return True
-        call = self._suspects[name]
-        if call is not None:
-            done, _ = ray.wait([call], timeout=0)
-            if not done:
-                return False
-            try:
-                ray.get(call)
-            except ray.exceptions.RayError:
-                call = None
-            else:
-                del self._suspects[name]
-                return True
-        try:
-            self._suspects[name] = ray.get_actor(name, namespace=self._namespace).ping.remote()
-        except (ValueError, ray.exceptions.RayError):
-            self._suspects[name] = None
-        return False
+    def _ping(self, name: str) -> Any:
+        """Ask a worker whether it is alive, and return the call. None: it was asked before, or has ended."""
+        if self._pings[name] is None:
+            with contextlib.suppress(ValueError, ray.exceptions.RayError):
+                self._pings[name] = ray.get_actor(name, namespace=self._namespace).ping.remote()
+                return self._pings[name]
+        return None
 
-    def _assign(self, workers: Sequence[str]) -> None:
-        """Give each stream a worker, each worker about as many streams as another, and move as few as possible."""
+    def _answers(self, name: str) -> bool:
+        """Report whether a worker is alive, as far as is known."""
+        call = self._pings.get(name)
+        if call is None or not _is_done(call):
+            return name not in self._pings
+        try:
+            ray.get(call)
+        except ray.exceptions.RayError:
+            self._pings[name] = None  # it is asked by the next call of layout
+            return False
+        del self._pings[name]
+        return True
+
+    def _takers(self, workers: Sequence[str]) -> Sequence[str]:
+        """Return the workers that may take over the streams of a worker that failed: they answer at once, if any does.
+
+        Another one may have ended, too, before a trainer has noticed it. Ray would keep a new request until it has
+        started that worker again.
+        """
+        calls = {}
+        for name in workers:
+            with contextlib.suppress(ValueError, ray.exceptions.RayError):
+                calls[name] = ray.get_actor(name, namespace=self._namespace).ping.remote()
+        _wait_for_all(calls.values(), self.ANSWER)
+        takers = []
+        for name, call in calls.items():
+            with contextlib.suppress(ray.exceptions.RayError):
+                if _is_done(call):
+                    ray.get(call)
+                    takers.append(name)
+        return takers or workers
+
+    def _assign(self, workers: Sequence[str], takers: Sequence[str]) -> None:
+        """Give each stream a worker, and takers about as many streams each as another, and move as few as possible."""
         self._layout = {stream: name for stream, name in self._layout.items() if name in workers}
         if not workers:
             return
         loads = {name: [s for s, w in self._layout.items() if w == name] for name in workers}
         for stream in range(self._num_streams):
             if stream not in self._layout:
-                least = min(workers, key=lambda name: len(loads[name]))
+                least = min(takers, key=lambda name: len(loads[name]))
                 loads[least].append(stream)
                 self._layout[stream] = least
         while True:
-            least, most = (f(workers, key=lambda name: len(loads[name])) for f in (min, max))
+            least = min(takers, key=lambda name: len(loads[name]))
+            most = max(workers, key=lambda name: len(loads[name]))
             if len(loads[most]) - len(loads[least]) < 2:
                 return
             stream = loads[most].pop()
             loads[least].append(stream)
             self._layout[stream] = least
+
+
+def _wait_for_all(calls: Iterable[Any], timeout: float) -> None:
+    calls = [call for call in calls if call is not None]
+    if calls:
+        ray.wait(calls, num_returns=len(calls), timeout=timeout)
+
+
+def _is_done(call: Any) -> bool:
+    return bool(ray.wait([call], timeout=0)[0])

@@ -1,8 +1,10 @@
 """The trainer's end of a `pyfeed.ray.FeedService`: it requests messages of batches, and delivers them in one order.
 
 The thread of a `FeedReader` requests messages of all streams ahead, and pushes one batch of each stream in turn, as
-views of Ray's object store, into a queue. A request that a worker cannot answer any more goes to another worker, from
-the same position. The positions behind the last delivered batch are the reader's state.
+views of Ray's object store, into a queue. A request that a worker cannot answer any more, or does not answer
+although it should, goes to another worker, from the same position. The request is the lease of a message: a trainer has
+one for each stream, and looks at no other answer than that of the last one. So what a worker sends that has lost a
+stream meanwhile is refused. The positions behind the last delivered batch are the reader's state.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import atexit
 import contextlib
 import dataclasses
 import logging
+import math
 import threading
 import time
 import weakref
@@ -27,11 +30,13 @@ from ._ray_actors import Description, Header, Position, Sent, received, size_of
 from .errors import ProducerError, QueueClosed, StateError
 
 _MAX_PAUSE_SECONDS = 0.5  # between two requests for the layout, while no worker is alive
-_POLL_SECONDS = 0.2  # after which a wait checks whether the pass is over
+_POLL_SECONDS = 0.2  # after which a wait checks whether the pass is over, and asks the worker whether it is alive
+_SUSPECT_SECONDS = 2.0  # without an answer, after which a worker has lost its requests that has lost its streams
 _ANSWER_SECONDS = 5.0  # after which the coordinator is asked again
 _REFRESH_SECONDS = 1.0  # after which the layout is requested again, and the progress reported
 _WARN_SECONDS = 30.0  # without a worker, after which a warning is logged
 _MAX_DEATHS = 6  # of workers during one request, and two more for each worker: beyond, the request itself ends them
+_COORDINATOR = "coordinator"
 
 _log = logging.getLogger("pyfeed.ray")
 
@@ -91,6 +96,10 @@ class _Stopped(Exception):
     """The pass is over for the trainer, or its reader is gone."""
 
 
+class _NoAnswer(ray.exceptions.RayError):  # type: ignore[misc]
+    """A worker did not answer a ping in time."""
+
+
 class Streams:
     """The streams of a service, for one trainer. Only the trainer's thread uses it.
 
@@ -103,12 +112,22 @@ class Streams:
         The least size of messages, of all trainers together, behind the first of each stream.
     rank, world : int
         The number of the trainer, and the number of trainers.
+    stall_timeout : float or None
+        Seconds after which a worker that does not answer loses its requests.
     """
 
-    def __init__(self, namespace: str, num_streams: int, message_bytes: int, rank: int, world: int) -> None:
+    def __init__(
+        self,
+        namespace: str,
+        num_streams: int,
+        message_bytes: int,
+        rank: int,
+        world: int,
+        stall_timeout: float | None = None,
+    ) -> None:
         self._num_streams, self._message_bytes = num_streams, message_bytes
         self._rank, self._world = rank, world
-        self._workers = _Workers(namespace)
+        self._workers = _Workers(namespace, stall_timeout)
         self._requests: dict[int, _Request] = {}
         self._messages: dict[int, _Message] = {}
         self._metrics = _Metrics(namespace, rank)
@@ -173,12 +192,16 @@ class Streams:
         It waits until a worker has made a reader, and raises what `make_reader` raises.
         """
         stopped = threading.Event().is_set
+        deaths = 0
         while True:
             name, handle = self._workers.of(0, stopped)
             try:
-                found = ray.get(handle.describe.remote())
+                call = handle.describe.remote()
+                self._workers.wait(name, call, deaths, stopped)
+                found = ray.get(call)
             except ray.exceptions.RayError as error:
-                self._workers.failed(name, error, stopped)
+                deaths += 1
+                self._workers.failed(name, error, deaths, "make_reader", stopped)
                 continue
             if isinstance(found, Description):
                 return found
@@ -199,24 +222,14 @@ class Streams:
         while True:
             request = self._requests[stream]
             try:
-                check_connected("FeedReader")
-                while not ray.wait([request.batches], timeout=_POLL_SECONDS)[0]:
-                    if stopped():
-                        raise _Stopped
-                    check_connected("FeedReader")
-                    self._count_wait()  # also of a request that is never answered
+                self._workers.wait(request.worker, request.batches, deaths, stopped, self._count_wait)
                 header, batches = ray.get([request.header, request.batches])
             except ray.exceptions.RayError as error:
                 self.progress["retries"] += 1
                 self._metrics.retries.inc()
                 deaths += 1
-                if deaths > _MAX_DEATHS + 2 * self._workers.count():
-                    raise StateError(
-                        f"stream {stream} of the service: expected a worker that can make batch {request.at.number} of "
-                        f"pass {request.at.pass_id}, found that {deaths} workers ended meanwhile, "
-                        f"the last with: {error}"
-                    ) from error
-                self._workers.failed(request.worker, error, stopped)
+                what = f"batch {request.at.number} of pass {request.at.pass_id} of stream {stream}"
+                self._workers.failed(request.worker, error, deaths, what, stopped)
                 # Other streams' requests to this worker are repeated now, so that their batches are made meanwhile.
                 for other, sent in list(self._requests.items()):
                     if other == stream or (sent.worker == request.worker and _is_lost(sent)):
@@ -266,35 +279,109 @@ class _Metrics:
 class _Workers:
     """The workers of a service, as the coordinator assigns them. Only the trainer's thread uses it."""
 
-    def __init__(self, namespace: str) -> None:
+    def __init__(self, namespace: str, stall_timeout: float | None) -> None:
         self._namespace = namespace
+        self._stall_timeout = math.inf if stall_timeout is None else stall_timeout
         self._layout: dict[int, str] = {}
         self._handles: dict[str, Any] = {}
+        self._silent: dict[str, Any] = {}  # workers that did not answer this trainer in time: the call of ping
         self._refresh: Any = None  # the reference of a call of layout
         self._refreshed = 0.0
-
-    def count(self) -> int:
-        """Return the number of workers that have streams."""
-        return len(set(self._layout.values()))
+        # Seconds for which the coordinator has not answered; None: it has not answered yet, and may still start.
+        self._unanswered: float | None = None
 
     def of(self, stream: int, stopped: Callable[[], bool]) -> tuple[str, Any]:
-        """Return the name of the worker of a stream, and its handle. Wait until there is one."""
+        """Return the name of the worker that makes a stream, and its handle. Wait until there is one.
+
+        It is that of the layout, unless this trainer gets no answer from it, and so cannot wait until the coordinator
+        has noticed that, too.
+        """
         while True:
             name = self._layout.get(stream)
             if name is None:
                 self._ask([], stopped)
                 continue
+            if self._is_silent(name):
+                others = sorted(other for other in set(self._layout.values()) if not self._is_silent(other))
+                name = others[stream % len(others)] if others else name
             try:
                 return name, self._handle(name)
             except ValueError:  # it has ended, and will not be started again
                 self._ask([name], stopped)
 
-    def failed(self, name: str, error: ray.exceptions.RayError, stopped: Callable[[], bool]) -> None:
-        """Take the streams from a worker that did not answer. Raise what shows that no other would answer either."""
+    def wait(
+        self,
+        name: str,
+        call: Any,
+        deaths: int,
+        stopped: Callable[[], bool],
+        poll: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Wait until a worker has answered a call, and ask it meanwhile whether it is alive.
+
+        Parameters
+        ----------
+        name : str
+            The name of the worker.
+        call
+            The reference of what it makes.
+        deaths : int
+            How many workers have not answered the same request before. Each makes this wait longer: a function that
+            holds the GIL looks like a worker that hangs, in every worker.
+        stopped, poll : callable
+            They are called every `_POLL_SECONDS`.
+
+        Raises
+        ------
+        RayError
+            The worker has ended, which Ray says within two seconds, or it does not answer.
+        """
+        check_connected("FeedReader")
+        ping, silent = None, 0.0
+        while not ray.wait([call], timeout=_POLL_SECONDS)[0]:
+            if stopped():
+                raise _Stopped
+            check_connected("FeedReader")
+            poll()
+            if ping is None:
+                ping, silent = self._handle_of(name).ping.remote(), 0.0
+            elif ray.wait([ping], timeout=0)[0]:
+                ray.get(ping)
+                ping = None
+            else:
+                silent += _POLL_SECONDS  # and not by the clock: this process may have been stopped itself
+                limit = self._stall_timeout * (deaths + 1)
+                if silent >= (limit if name in self._layout.values() else min(limit, _SUSPECT_SECONDS)):
+                    self._silent[name] = ping
+                    raise _NoAnswer(f"{name} has not answered for {silent:.1f} s")
+
+    def failed(
+        self, name: str, error: ray.exceptions.RayError, deaths: int, what: str, stopped: Callable[[], bool]
+    ) -> None:
+        """Take the streams from a worker that did not answer. Raise what shows that no other would answer either.
+
+        Parameters
+        ----------
+        name : str
+            The name of the worker.
+        error : RayError
+            What came instead of the answer.
+        deaths : int
+            How many workers did not answer the request, with this one.
+        what : str
+            What was requested.
+        stopped : callable
+            Whether to stop waiting for another worker.
+        """
         if isinstance(error, ray.exceptions.RayTaskError):
             raise ProducerError(f"worker {name} of the service failed: {error}") from error
         if getattr(error, "actor_init_failed", False):
             raise StateError(f"worker {name} of the service: expected that it starts, found: {error}") from error
+        if deaths > _MAX_DEATHS + 2 * len(set(self._layout.values())):
+            raise StateError(
+                f"{what}: expected a worker that can make it, found that {deaths} workers ended or stopped answering "
+                f"meanwhile, the last with: {error}"
+            ) from error
         self._handles.pop(name, None)
         self._ask([name], stopped)
 
@@ -306,9 +393,11 @@ class _Workers:
         try:
             if self._refresh is not None:
                 if not ray.wait([self._refresh], timeout=0)[0]:
+                    self._count_unanswered(_REFRESH_SECONDS)
                     return
                 self._layout = ray.get(self._refresh) or self._layout
-            coordinator = self._handle("coordinator")
+                self._unanswered = 0.0
+            coordinator = self._handle(_COORDINATOR)
             coordinator.report.remote(rank, dict(progress))
             self._refresh = coordinator.layout.remote()
         except (ValueError, ray.exceptions.RayError):  # the next request that fails tells why
@@ -327,24 +416,42 @@ class _Workers:
             self._handles[name] = ray.get_actor(name, namespace=self._namespace)
         return self._handles[name]
 
+    def _handle_of(self, name: str) -> Any:
+        """Return the handle of a worker that has a request."""
+        try:
+            return self._handle(name)
+        except ValueError as error:
+            raise _NoAnswer(f"{name} has ended") from error
+
+    def _is_silent(self, name: str) -> bool:
+        """Whether a worker still owes this trainer the answer for which it has waited too long."""
+        if name in self._silent and ray.wait([self._silent[name]], timeout=0)[0]:
+            del self._silent[name]
+        return name in self._silent
+
     def _ask(self, failed: list[str], stopped: Callable[[], bool]) -> None:
-        """Wait until the streams have workers."""
+        """Wait until the streams have workers, without those that have failed."""
         pause, warn = 0.02, time.monotonic() + _WARN_SECONDS
         while not stopped():
             try:
-                coordinator = self._handle("coordinator")
+                coordinator = self._handle(_COORDINATOR)
             except ValueError as error:
                 raise StateError(
                     "FeedReader: expected a running service, found that it was shut down, or that the process "
                     "which made it has ended"
                 ) from error
+            call = coordinator.layout.remote(failed)
             try:
-                self._layout = ray.get(coordinator.layout.remote(failed), timeout=_ANSWER_SECONDS)
-            except ray.exceptions.RayError:
-                self._handles.pop("coordinator", None)
-                self._layout = {}
+                self._layout = ray.get(call, timeout=_ANSWER_SECONDS)
+                self._refresh, self._unanswered = None, 0.0
+            except ray.exceptions.RayError as error:
+                self._handles.pop(_COORDINATOR, None)
+                self._layout = _without(self._layout, failed)
+                self._refresh = call  # it is taken when the coordinator has answered
+                if isinstance(error, ray.exceptions.GetTimeoutError):
+                    self._count_unanswered(_ANSWER_SECONDS)
             if self._layout:
-                self._refresh, self._refreshed = None, time.monotonic()
+                self._refreshed = time.monotonic()
                 return
             if time.monotonic() > warn:
                 _log.warning("no worker of service %s is alive: the trainer waits for one", self._namespace)
@@ -352,6 +459,23 @@ class _Workers:
             time.sleep(pause)
             pause = min(2 * pause, _MAX_PAUSE_SECONDS)
         raise _Stopped
+
+    def _count_unanswered(self, seconds: float) -> None:
+        """End a coordinator that hangs. Ray starts it again: it has no state that must survive."""
+        if self._unanswered is None:
+            return
+        self._unanswered += seconds
+        if self._unanswered >= self._stall_timeout:
+            _log.warning("the coordinator of service %s does not answer: it is started again", self._namespace)
+            with contextlib.suppress(ValueError, ray.exceptions.RayError):
+                ray.kill(self._handle(_COORDINATOR), no_restart=False)
+            self._unanswered = None
+
+
+def _without(layout: dict[int, str], failed: list[str]) -> dict[int, str]:
+    """Return a layout in which other workers have the streams of those that have failed. Empty: there is no other."""
+    others = sorted(set(layout.values()) - set(failed))
+    return {s: name if name in others else others[s % len(others)] for s, name in layout.items() if others}
 
 
 def _is_lost(request: _Request) -> bool:

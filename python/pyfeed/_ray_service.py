@@ -17,11 +17,19 @@ from ._place import Place, check_place
 from ._ray_actors import Coordinator, Description, MakeReader, Position, Worker, slot_name
 from ._ray_feed import Feeder, FeedPosition, StreamPosition, Streams, check_connected
 from ._reader import Reader, feed
-from .errors import InvalidArgument, StateError
+from .errors import InvalidArgument, StateError, Timeout
 
 _MESSAGE_BYTES = 8 << 20  # a message costs milliseconds beside its bytes: docs/distributed.md
 _CAPACITY = 2  # batches in the queue of a trainer; more wait in Ray's object store
 _STATE_VERSION = 1
+_STALL_SECONDS = 30.0  # as long as Ray takes, at most, to notice that a node is lost
+_STATS_SECONDS = 30.0
+_RETIRE_SECONDS = 5.0
+
+
+def _limit(name: str, value: Any) -> float:
+    found = _arguments.seconds(name, value)
+    return found if found > 0 else _arguments.refuse(name, "None or more than 0 seconds", value, InvalidArgument)
 
 
 class FeedService:
@@ -47,6 +55,15 @@ class FeedService:
     message_bytes : int
         A worker sends as many batches at a time as have this many bytes together, for all trainers. Two messages of
         each stream, one of which is being made, wait for the trainers. A batch that is kept keeps its message.
+    stall_timeout : float or None
+        Seconds after which a worker hangs that answers nothing, not even a ping, while a trainer waits for it: it is
+        stopped, its host is cut off, or a function holds the GIL. Other workers take its streams over until it answers
+        again, and what it still sends for them is refused. None: trainers wait for it.
+    batch_timeout : float or None
+        Seconds that a worker may take for a batch, with the time to make its reader and to go to the position. A
+        worker that takes longer while a trainer waits writes the stacks of its threads to its log, and ends. By
+        default, None, a worker that answers pings may take any time: pyfeed cannot tell a slow function from a stuck
+        one.
 
     Raises
     ------
@@ -59,8 +76,9 @@ class FeedService:
       be pickled, and sent to trainers.
     - No actor has state that must survive. The position in the data belongs to the trainers, in
       `FeedReader.state_dict`.
-    - A worker that ends is started again by Ray. If a node is lost, a trainer waits until Ray has noticed that, and
-      another worker has made the batches again since the last message.
+    - A worker that ends is started again by Ray, and has streams again when it answers. If a node is lost, a trainer
+      waits until Ray has noticed that, or for `stall_timeout`, and until another worker has made the batches since the
+      last message again.
 
     Examples
     --------
@@ -75,6 +93,8 @@ class FeedService:
         num_workers=integer(1),
         worker_options=optional(mapping),
         message_bytes=integer(1, "byte"),
+        stall_timeout=optional(_limit),
+        batch_timeout=optional(_limit),
     )
     def __init__(
         self,
@@ -84,12 +104,17 @@ class FeedService:
         num_workers: int = 2,
         worker_options: Mapping[str, Any] | None = None,
         message_bytes: int = _MESSAGE_BYTES,
+        stall_timeout: float | None = _STALL_SECONDS,
+        batch_timeout: float | None = None,
     ) -> None:
         check_connected("FeedService")
         self._namespace = f"pyfeed-{uuid.uuid4().hex[:12]}"
         self._num_streams = num_streams
         self._message_bytes = message_bytes
-        self._owner: _Owner | None = _Owner(self._namespace, make_reader, num_streams, dict(worker_options or {}))
+        self._stall_timeout = stall_timeout
+        self._owner: _Owner | None = _Owner(
+            self._namespace, make_reader, num_streams, dict(worker_options or {}), batch_timeout
+        )
         try:
             self._owner.add(num_workers)
         except BaseException:
@@ -160,21 +185,26 @@ class FeedService:
         Returns
         -------
         dict
-            ``workers``, ``suspects`` (workers that did not answer a trainer), ``streams`` (the worker of each),
-            ``trainers`` (by rank, as `FeedReader.stats` returned it about a second ago, with the ``time`` of that), and
-            ``seconds`` since the coordinator was started.
+            ``workers``, ``suspects`` (those that have not answered yet: they start, or hang), ``streams`` (the worker
+            of each), ``trainers`` (by rank, as `FeedReader.stats` returned it about a second ago, with the ``time`` of
+            that), and ``seconds`` since the coordinator was started.
 
         Raises
         ------
         StateError
             The service or Ray was shut down.
+        Timeout
+            The coordinator did not answer within 30 seconds.
         """
         check_connected("stats")
         try:
             coordinator = ray.get_actor("coordinator", namespace=self._namespace)
         except ValueError as error:
             raise StateError("stats: expected a running service, found that it was shut down") from error
-        stats: dict[str, Any] = ray.get(coordinator.stats.remote())
+        try:
+            stats: dict[str, Any] = ray.get(coordinator.stats.remote(), timeout=_STATS_SECONDS)
+        except ray.exceptions.GetTimeoutError as error:
+            raise Timeout(f"stats: expected an answer of the coordinator within {_STATS_SECONDS:g} s") from error
         return stats
 
     def shutdown(self) -> None:
@@ -199,8 +229,16 @@ class FeedService:
 class _Owner:
     """The actors of a service, in the process that made it. They end when it is gone."""
 
-    def __init__(self, namespace: str, make_reader: MakeReader, num_streams: int, options: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        namespace: str,
+        make_reader: MakeReader,
+        num_streams: int,
+        options: dict[str, Any],
+        batch_timeout: float | None,
+    ) -> None:
         self._namespace, self._num_streams, self._options = namespace, num_streams, options
+        self._batch_timeout = batch_timeout
         # As an argument and not by ray.put: a worker that starts again must not depend on an object of another node.
         self._make_reader = ray.cloudpickle.dumps(make_reader)
         self._workers: dict[str, Any] = {}
@@ -220,8 +258,9 @@ class _Owner:
             options = {"num_cpus": 1, "scheduling_strategy": "SPREAD", **self._options}
             options |= {"name": name, "namespace": self._namespace, "max_restarts": -1, "max_task_retries": 0}
             options |= {"max_concurrency": self._num_streams + 1}  # a thread for each stream
-            actor = ray.remote(concurrency_groups={"control": 2})(Worker)
-            self._workers[name] = actor.options(**options).remote(self._make_reader, self._num_streams)
+            actor = ray.remote(concurrency_groups={"ping": 1, "describe": 1})(Worker)
+            arguments = self._make_reader, self._num_streams, self._batch_timeout
+            self._workers[name] = actor.options(**options).remote(*arguments)
             names.append(name)
         return names
 
@@ -231,7 +270,7 @@ class _Owner:
         if worker is None:
             known = ", ".join(self._workers) or "none"
             raise InvalidArgument(f"name: expected the name of a worker, found {name!r}; there are {known}")
-        ray.get(self._coordinator.retire.remote(name))
+        ray.wait([self._coordinator.retire.remote(name)], timeout=_RETIRE_SECONDS)  # it may hang
         ray.kill(worker)
 
     def end(self) -> None:
@@ -264,7 +303,9 @@ class FeedReader:
         message_bytes = service._message_bytes
         if bytes_limit:  # all messages of a trainer have their part of it
             message_bytes = min(message_bytes, bytes_limit * world // (2 * service._num_streams))
-        self._streams = Streams(service._namespace, service._num_streams, message_bytes, rank, world)
+        self._streams = Streams(
+            service._namespace, service._num_streams, message_bytes, rank, world, service._stall_timeout
+        )
         slots = self._streams.describe()
         _check_slots(slots, world)
         source, queue = feed(

@@ -26,7 +26,8 @@ MakeReader = Callable[[int, int], pyfeed.Reader]
 def feed_of(path: str, rows: int = ROWS, fail_at: int = -1, die_at: int = -1, hang_at: int = -1) -> MakeReader:
     """Return a `make_reader` of the numbers below `rows`, in streams of unequal lengths.
 
-    Row `fail_at` raises, row `die_at` ends the process, and row `hang_at` hangs once, when it has made `path`.hung.
+    Row `fail_at` raises, and row `die_at` ends the process. Row `hang_at` hangs once: it writes the number of the
+    process to `path`.hung, and waits for `path`.go.
     """
 
     def make_reader(stream: int, streams: int) -> pyfeed.Reader:
@@ -38,8 +39,10 @@ def feed_of(path: str, rows: int = ROWS, fail_at: int = -1, die_at: int = -1, ha
             if y == die_at:
                 os._exit(1)
             if y == hang_at and not os.path.exists(f"{path}.hung"):
-                Path(f"{path}.hung").touch()
-                time.sleep(3600)
+                Path(f"{path}.partial").write_text(str(os.getpid()))
+                os.replace(f"{path}.partial", f"{path}.hung")
+                while not os.path.exists(f"{path}.go"):
+                    time.sleep(0.01)
             return 2 * x, y
 
         with np.load(path) as arrays:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -16,12 +19,13 @@ from typing import Any
 import numpy as np
 import pytest
 import ray
-from pyfeed.errors import InvalidArgument, ProducerError, StateError
+from pyfeed._ray_actors import Coordinator
+from pyfeed.errors import InvalidArgument, ProducerError, StateError, Timeout
 from pyfeed.ray import FeedReader, FeedService
 from ray.cluster_utils import Cluster
 
 import pyfeed
-from pyfeed import _ray_feed
+from pyfeed import _ray_feed, _ray_service
 
 from .ray_feeds import ROWS, STREAMS, expected, feed_of, flat, labels, write_numbers
 
@@ -76,6 +80,34 @@ def one_pass(reader: FeedReader) -> list[list[int]]:
 
 def kill(service: FeedService, name: str) -> None:
     ray.kill(ray.get_actor(name, namespace=service._namespace), no_restart=False)
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 300
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def hung(path: str) -> int:
+    """Wait for a row that hangs, and return the number of its process."""
+    wait_until(Path(f"{path}.hung").exists)
+    return int(Path(f"{path}.hung").read_text())
+
+
+@contextlib.contextmanager
+def stopped(process: int) -> Iterator[None]:
+    """Stop a process in the body of a ``with`` statement."""
+    os.kill(process, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGCONT)
+
+
+def process_of(actor: Any) -> int:
+    return int(ray.get(actor.__ray_call__.remote(lambda self: os.getpid())))
 
 
 # ---- Order -----------------------------------------------------------------------------------
@@ -331,7 +363,7 @@ def test_a_batch_that_ends_every_worker(cluster: Any, path: str) -> None:
     with serve(feed_of(path, die_at=bad)) as service:
         reader = service.reader()
         found: list[list[int]] = []
-        with pytest.raises(StateError, match=r"a worker that can make batch \d+ of pass 0, found that \d+ workers"):
+        with pytest.raises(StateError, match=r"batch \d+ of pass 0 of stream \d: expected a worker .* \d+ workers"):
             found.extend(map(labels, reader))
         assert found == expected(feed_of(path))[0][: len(found)]
 
@@ -350,9 +382,8 @@ def test_workers_come_and_go(cluster: Any, path: str) -> None:
         assert "worker-0" not in service.stats()["workers"]
         found += one_pass(reader)
         assert found == every[0]
-        stats = service.stats()
-        assert stats["workers"] == ["worker-1", "worker-2"]
-        assert set(stats["streams"].values()) == {"worker-1", "worker-2"}
+        assert service.stats()["workers"] == ["worker-1", "worker-2"]
+        wait_until(lambda: set(service.stats()["streams"].values()) == {"worker-1", "worker-2"})
         with pytest.raises(InvalidArgument, match="found 'worker-0'; there are worker-1, worker-2"):
             service.remove_worker("worker-0")
         assert one_pass(reader) == every[1]
@@ -370,29 +401,190 @@ def test_a_service_without_workers(
         caplog.clear()
         service.remove_worker("worker-0")
         rest = pool.submit(one_pass, reader)
-        deadline = time.monotonic() + 300
-        while f"no worker of service {service._namespace} is alive" not in caplog.text:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        wait_until(lambda: f"no worker of service {service._namespace} is alive" in caplog.text)
         service.add_workers()
         assert found + rest.result(300) == every
 
 
-def test_a_worker_that_hangs(cluster: Any, path: str) -> None:
-    """The time that the trainer has waited grows meanwhile. When the worker is removed, another goes on."""
-    every = expected(feed_of(path))[0]
-    with ThreadPoolExecutor(1) as pool, serve(feed_of(path, hang_at=every[4][3])) as service:  # in stream 1
+# ---- Workers that hang -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def own_path(tmp_path: Path) -> str:
+    """A file of one test, which makes a worker hang."""
+    return write_numbers(tmp_path / "numbers.npz")
+
+
+def test_a_stopped_worker(cluster: Any, own_path: str) -> None:
+    """Another worker makes its batches. When it goes on, its late message is refused, and it gets streams again."""
+    every = expected(feed_of(own_path), passes=2)
+    with (
+        ThreadPoolExecutor(1) as pool,
+        serve(feed_of(own_path, hang_at=every[0][4][3]), stall_timeout=2) as service,  # in stream 1
+    ):
         reader = service.reader()
         found = pool.submit(one_pass, reader)
-        deadline = time.monotonic() + 300
-        while service.stats()["trainers"].get(0, {}).get("waited_seconds", 0) < 3 or not Path(f"{path}.hung").exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-        first = reader.stats()["waited_seconds"]
-        time.sleep(1)
-        assert reader.stats()["waited_seconds"] > first
-        service.remove_worker(service.stats()["streams"][1])
+        with stopped(hung(own_path)):
+            late = reader._streams._requests[1]
+            assert found.result(300) == every[0]
+            assert reader.stats()["retries"] >= 1
+            wait_until(lambda: service.stats()["suspects"] == [late.worker])
+            assert late.worker not in service.stats()["streams"].values()
+            assert not ray.wait([late.header], timeout=0)[0]
+            Path(f"{own_path}.go").touch()
+        assert ray.get(late.header, timeout=300).count > 0  # the late message has arrived
+        assert one_pass(reader) == every[1]
+        wait_until(lambda: late.worker in service.stats()["streams"].values())
+        assert service.stats()["suspects"] == []
+
+
+def test_a_stopped_worker_with_two_trainers(cluster: Any, own_path: str) -> None:
+    (every,) = expected(feed_of(own_path))
+    with (
+        ThreadPoolExecutor(2) as pool,
+        serve(feed_of(own_path, hang_at=every[4][3]), num_workers=3, stall_timeout=2) as service,
+    ):
+        found = [pool.submit(one_pass, service.reader(rank, 2)) for rank in range(2)]
+        with stopped(hung(own_path)):
+            parts = [one.result(300) for one in found]
+    assert [flat(rows) for rows in zip(*parts, strict=True)] == [rows[: len(rows) // 2 * 2] for rows in every]
+
+
+def test_a_worker_that_is_stopped_while_a_reader_is_made(cluster: Any, own_path: str) -> None:
+    (every,) = expected(feed_of(own_path))
+    with ThreadPoolExecutor(1) as pool, serve(feed_of(own_path), stall_timeout=2) as service:
+        coordinator = ray.get_actor("coordinator", namespace=service._namespace)
+        wait_until(lambda: set(service.stats()["streams"].values()) == {"worker-0", "worker-1"})
+        first = ray.get(coordinator.layout.remote())[0]
+        with stopped(process_of(ray.get_actor(first, namespace=service._namespace))):
+            assert one_pass(pool.submit(service.reader).result(300)) == every
+
+
+def test_a_slow_function_is_not_taken_for_a_hung_worker(cluster: Any, own_path: str) -> None:
+    (every,) = expected(feed_of(own_path))
+    with ThreadPoolExecutor(1) as pool, serve(feed_of(own_path, hang_at=every[4][3]), stall_timeout=1) as service:
+        reader = service.reader()
+        found = pool.submit(one_pass, reader)
+        process = hung(own_path)
+        wait_until(lambda: reader.stats()["waited_seconds"] > 4)
+        first = service.stats()["trainers"][0]["waited_seconds"]
+        wait_until(lambda: service.stats()["trainers"][0]["waited_seconds"] > first)
+        Path(f"{own_path}.go").touch()
         assert found.result(300) == every
+        assert reader.stats()["retries"] == 0
+        os.kill(process, 0)  # it is alive
+
+
+def test_a_function_that_hangs(cluster: Any, own_path: str) -> None:
+    """With `batch_timeout`, its worker ends, and the batch is made again."""
+    (every,) = expected(feed_of(own_path))
+    with (
+        ThreadPoolExecutor(1) as pool,
+        serve(feed_of(own_path, hang_at=every[4][3]), stall_timeout=None, batch_timeout=2) as service,
+    ):
+        reader = service.reader()
+        found = pool.submit(one_pass, reader)
+        process = hung(own_path)
+        assert found.result(300) == every
+        assert reader.stats()["retries"] >= 1
+        wait_until(lambda: not Path(f"/proc/{process}").exists())
+
+
+def test_a_worker_that_hangs_without_limits(cluster: Any, own_path: str) -> None:
+    """When the worker is removed, another goes on."""
+    (every,) = expected(feed_of(own_path))
+    with ThreadPoolExecutor(1) as pool, serve(feed_of(own_path, hang_at=every[4][3]), stall_timeout=None) as service:
+        reader = service.reader()
+        found = pool.submit(one_pass, reader)
+        with stopped(hung(own_path)):
+            wait_until(lambda: reader.stats()["waited_seconds"] > 3)
+            assert reader.stats()["retries"] == 0
+            service.remove_worker(service.stats()["streams"][1])
+            assert found.result(300) == every
+
+
+def test_a_stopped_coordinator(
+    cluster: Any, path: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Trainers choose workers themselves meanwhile. Then it is started again, for trainers that come later."""
+    monkeypatch.setattr(_ray_feed, "_ANSWER_SECONDS", 0.5)
+    (every,) = expected(feed_of(path))
+    with serve(feed_of(path), stall_timeout=2) as service:
+        reader = service.reader()
+        found = [labels(next(reader)) for _ in range(10)]
+        wait_until(lambda: service.stats()["suspects"] == [])
+        coordinator = ray.get_actor("coordinator", namespace=service._namespace)
+        with stopped(process_of(coordinator)):
+            kill(service, "worker-0")
+            assert found + one_pass(reader) == every
+            monkeypatch.setattr(_ray_service, "_STATS_SECONDS", 0.1)
+            with pytest.raises(Timeout, match=r"expected an answer of the coordinator within 0\.1 s"):
+                service.stats()
+            while f"the coordinator of service {service._namespace} does not answer" not in caplog.text:
+                assert sorted(flat(one_pass(reader))) == list(range(ROWS))
+            assert one_pass(service.reader()) == every
+
+
+def test_pings_are_answered_while_readers_are_made(cluster: Any, tmp_path: Path) -> None:
+    begun, go = tmp_path / "begun", tmp_path / "go"
+
+    def make_reader(stream: int, streams: int) -> pyfeed.Reader:
+        import pyfeed
+
+        begun.touch()
+        while not go.exists():
+            time.sleep(0.01)
+        return pyfeed.random_data([()], count=1)
+
+    with serve(make_reader, num_workers=1) as service:
+        worker = ray.get_actor("worker-0", namespace=service._namespace)
+        described = [worker.describe.remote() for _ in range(4)]
+        wait_until(begun.exists)
+        ray.get([worker.ping.remote() for _ in range(3)], timeout=100)
+        assert ray.wait(described, timeout=0)[0] == []
+        go.touch()
+        assert [slots.shapes for slots in ray.get(described)] == [[()]] * 4
+
+
+def test_an_answer_from_before_a_report_shows_nothing(cluster: Any, path: str) -> None:
+    with serve(feed_of(path)) as service:
+        worker = ray.get_actor("worker-0", namespace=service._namespace)
+        process = process_of(worker)
+        coordinator = Coordinator(service._namespace, STREAMS)
+        wait_until(lambda: set(coordinator.layout().values()) == {"worker-0", "worker-1"})
+        coordinator._pings["worker-0"] = worker.ping.remote()  # as after a report
+        ray.get(coordinator._pings["worker-0"])
+        with stopped(process):
+            assert set(coordinator.layout(["worker-0"]).values()) == {"worker-1"}
+            assert coordinator.stats()["suspects"] == ["worker-0"]
+        wait_until(lambda: set(coordinator.layout().values()) == {"worker-0", "worker-1"})
+
+
+def test_streams_of_a_failed_worker_go_to_one_that_answers(cluster: Any, path: str) -> None:
+    with serve(feed_of(path), num_workers=3) as service:
+        names = ["worker-0", "worker-1", "worker-2"]
+        coordinator = Coordinator(service._namespace, STREAMS)
+        wait_until(lambda: sorted(coordinator.layout().values()) == names)
+        before = coordinator.layout()
+        first, second = (process_of(ray.get_actor(name, namespace=service._namespace)) for name in names[:2])
+        with stopped(first), stopped(second):
+            after = coordinator.layout(["worker-0"])
+            moved = {stream: after[stream] for stream in after if after[stream] != before[stream]}
+            assert moved == {stream: "worker-2" for stream, name in before.items() if name == "worker-0"}
+
+
+def test_streams_do_not_wait_for_a_worker_that_cannot_start(cluster: Any, path: str) -> None:
+    """Ray has no resources for it."""
+    (every,) = expected(feed_of(path))
+    options = {"num_cpus": 0.1, "resources": {"preprocessing": 1.5}}
+    with FeedService(
+        feed_of(path), num_streams=STREAMS, message_bytes=SMALL, num_workers=3, worker_options=options
+    ) as service:
+        assert one_pass(service.reader()) == every
+        assert len(service.stats()["suspects"]) == 1
+
+
+# ---- Kills -----------------------------------------------------------------------------------
 
 
 def test_kills_of_workers_and_of_the_coordinator(cluster: Any, path: str) -> None:
@@ -514,6 +706,12 @@ def test_metrics(service: FeedService) -> None:
     names = {f"pyfeed_feed_{name}" for name in ("batches", "bytes", "bytes_held", "retries", "waited_seconds")}
     assert {info["name"] for info in infos} == names
     assert [info["default_tags"] for info in infos] == [{"service": service._namespace, "rank": "1"}] * 5
+
+
+def test_limits(cluster: Any, path: str) -> None:
+    for name in ("stall_timeout", "batch_timeout"):
+        with pytest.raises(InvalidArgument, match=f"{name}: expected None or more than 0 seconds, found 0"):
+            serve(feed_of(path), **{name: 0})
 
 
 def test_representations(service: FeedService) -> None:
