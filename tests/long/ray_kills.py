@@ -1,17 +1,20 @@
-"""Kills workers, nodes, the coordinator and trainers of a `pyfeed.ray.FeedService` at random moments.
+"""Kills and stops workers, nodes, the coordinator and trainers of a `pyfeed.ray.FeedService` at random moments.
 
     build/adapters/bin/python -m tests.long.ray_kills --kills 500 --seed 1
 
 Two trainers read from a service whose workers are on three nodes of a cluster in this machine. At the end, the logs of
-the trainers must have each batch once, in the order that the readers have in one process. The longest waits for a batch
-are printed beside the time in which the cluster detects that a node is lost. The exit status is 1 if a batch is lost,
-repeated or out of order, or if the trainers make no step for two minutes.
+the trainers must have each batch once, in the order that the readers have in one process. With `--kinds stop`, and
+`pause` for the coordinator, SIGSTOP stops a process, as if it hung, and SIGCONT continues it after a random time. The
+longest waits for a batch are printed beside the time in which the cluster detects that a node is lost. The exit status
+is 1 if a batch is lost, repeated or out of order, or if the trainers make no step for two minutes.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import math
 import os
 import random
 import signal
@@ -30,7 +33,9 @@ from ray.cluster_utils import Cluster
 from . import ray_trainer
 
 PERIOD, FAILURES = 0.5, 10  # seconds between two checks of a node, and failed checks after which it is lost
-KINDS = {"worker": 10, "process": 8, "coordinator": 4, "node": 3, "trainer": 2}  # relative frequencies
+KINDS = {"worker": 10, "process": 8, "coordinator": 4, "node": 3, "trainer": 2, "stop": 8, "pause": 2}  # frequencies
+STALL = 3.0  # seconds after which a worker hangs
+STOPPED = 12.0  # seconds for which a process is stopped, at most
 BEFORE = 6.0  # seconds after which a kill may make a trainer wait: until then, it has messages
 STUCK = 120.0  # seconds without a step
 ROOT = Path(__file__).parents[2]
@@ -42,6 +47,7 @@ class Campaign:
     def __init__(self, folder: Path, seed: int, kinds: list[str]) -> None:
         self.folder, self.rng, self.kinds = folder, random.Random(seed), kinds
         self.kills: list[tuple[float, str]] = []
+        self.stopped: dict[int, float] = {}  # processes, and when they continue
         self.cluster = Cluster(
             initialize_head=True,
             connect=True,
@@ -64,6 +70,7 @@ class Campaign:
             num_workers=4,
             worker_options={"num_cpus": 0.1, "resources": {"preprocessing": 1}},
             message_bytes=200_000,
+            stall_timeout=STALL,
         )
         self.trainers = [self.start_trainer(rank) for rank in range(2)]
 
@@ -86,6 +93,7 @@ class Campaign:
             for rank, trainer in enumerate(self.trainers):
                 if trainer.poll() is not None:
                     raise SystemExit(f"trainer {rank} has failed:\n{(self.folder / f'stderr-{rank}').read_text()}")
+            self.continue_stopped(time.monotonic())
             if time.monotonic() > end:
                 raise SystemExit(f"no steps for {STUCK:.0f} s after {self.kills[-3:]}: {self.service.stats()}")
             time.sleep(0.01)
@@ -106,15 +114,39 @@ class Campaign:
 
     def kill_process(self) -> None:
         """Send SIGKILL to the process of a worker, of which Ray knows nothing before."""
+        self.send("ray::Worker", signal.SIGKILL)
+
+    def kill_stop(self) -> None:
+        """Stop the process of a worker for a while."""
+        self.send("ray::Worker", signal.SIGSTOP)
+
+    def kill_pause(self) -> None:
+        """Stop the coordinator for a while."""
+        self.send("ray::Coordinator", signal.SIGSTOP)
+
+    def send(self, name: str, number: signal.Signals) -> None:
+        """Send a signal to the process of an actor, chosen at random."""
         found = []
         for entry in Path("/proc").glob("[0-9]*"):
             try:
-                if b"ray::Worker" in (entry / "cmdline").read_bytes() and self.is_mine(entry):
+                if name.encode() in (entry / "cmdline").read_bytes() and self.is_mine(entry):
                     found.append(int(entry.name))
             except OSError:
                 pass
         if found:
-            os.kill(self.rng.choice(sorted(found)), signal.SIGKILL)
+            process = self.rng.choice(sorted(found))
+            if number == signal.SIGSTOP:
+                self.stopped[process] = time.monotonic() + self.rng.uniform(0, STOPPED)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, number)
+
+    def continue_stopped(self, now: float) -> None:
+        """Continue the processes whose time has come."""
+        for process, until in list(self.stopped.items()):
+            if until <= now:
+                del self.stopped[process]
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGCONT)
 
     def is_mine(self, entry: Path) -> bool:
         """Whether a worker belongs to this cluster, and not to another one in this machine: its parent is a raylet."""
@@ -134,6 +166,7 @@ class Campaign:
 
     def end(self) -> None:
         (self.folder / "end").touch()
+        self.continue_stopped(math.inf)
         for trainer in self.trainers:
             trainer.kill()
             trainer.wait()
@@ -181,6 +214,7 @@ def main() -> None:
             campaign.wait_for_steps(1)
             while len(campaign.kills) < args.kills and time.monotonic() - began < 60 * args.minutes:
                 time.sleep(args.pause + campaign.rng.random() ** 2)
+                campaign.continue_stopped(time.monotonic())
                 campaign.kill()
                 if campaign.rng.random() < 0.7:  # otherwise the next kill comes before the trainers go on
                     campaign.wait_for_steps(1)
@@ -194,7 +228,10 @@ def main() -> None:
     kinds = Counter(kind for _, kind in campaign.kills)
     print(f"seed {args.seed}, {time.monotonic() - began:.0f} s, kills: {len(campaign.kills)}, {dict(kinds)}")
     print(", ".join(f"{name}: {value}" for name, value in result.items()))
-    print(f"detection of a lost node: at most {PERIOD * (FAILURES + 1):.1f} s; the longest waits, and kills meanwhile:")
+    print(
+        f"detection of a lost node: at most {PERIOD * (FAILURES + 1):.1f} s, of a stopped worker: {STALL:.1f} s; "
+        "the longest waits, and kills meanwhile:"
+    )
     for waited, asked in waits[:8]:
         meanwhile = Counter(kind for at, kind in campaign.kills if asked - BEFORE < at < asked + waited)
         print(f"  {waited:.2f} s: {dict(meanwhile)}")
