@@ -6,8 +6,9 @@
 
 Two processes read images of a file (uint8, 96 x 96 x 3), flip every second one, convert them to float32, and subtract
 the mean. A batch has 64 images, 7 MB. Each library runs in processes of its own, and they take turns. Printed are, for
-each, the batches per second behind the first, the seconds from the start of the cluster to the first batch, and the CPU
-seconds and the greatest memory (PSS, in MB) of all its processes. tf.data service is left out if TensorFlow is not
+each, the batches per second behind the first, also as a multiple of pyfeed in the same turn; the seconds to the first
+batch, from the start of the cluster; the CPU seconds for a batch behind the first, with up to 0.3 seconds of the time
+before; and the greatest memory (PSS, in MB) of all its processes. tf.data service is left out if TensorFlow is not
 installed.
 
 `--transport` compares the bytes per second from an actor of Ray that returns arrays with those of a service whose
@@ -20,6 +21,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.util
+import itertools
 import json
 import os
 import statistics
@@ -36,6 +38,7 @@ import numpy as np
 COUNT, SHAPE, BATCH = 2048, (96, 96, 3), 64
 MARK = "PYFEED_RAY_BENCHMARK"
 WORKERS = 2
+PASSES, TASK = 200, 8  # of Ray Data: passes in its dataset, and batches in a task
 Batches = Iterator[Any]
 began = [0.0]  # when a library begins, which is after the start of the cluster
 
@@ -79,23 +82,24 @@ def feed_service(path: str) -> Batches:
 
 
 def ray_data(path: str) -> Batches:
+    """Tasks of several batches each, in one long dataset: a pass of its own for each 32 batches costs half of the rate.
+
+    A pool of two actors would take both CPUs, and leave none for the tasks that make their input.
+    """
     start_ray()
     import ray.data
 
     ray.data.DataContext.get_current().enable_progress_bars = False
+    batches = COUNT // BATCH
 
-    def read(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        images = np.load(path, mmap_mode="r")
-        for i in range(int(row["id"]), COUNT // BATCH, 4):
-            yield {"image": images[i * BATCH : (i + 1) * BATCH][None]}
+    def load(rows: dict[str, Any]) -> dict[str, Any]:
+        first = int(rows["id"][0]) % batches * BATCH
+        return {"image": preprocess(np.load(path, mmap_mode="r")[first : first + BATCH])}
 
-    def mapped(batch: dict[str, Any]) -> dict[str, Any]:
-        return {"image": preprocess(batch["image"][0])[None]}
-
-    while True:
-        dataset = ray.data.range(4, override_num_blocks=4).flat_map(read).map_batches(mapped, batch_size=1)
-        for batch in dataset.iter_batches(batch_size=1, prefetch_batches=2):
-            yield batch["image"][0]
+    numbers = ray.data.range(batches * PASSES, override_num_blocks=batches * PASSES // TASK)
+    dataset = numbers.map_batches(load, batch_size=1, zero_copy_batch=True)
+    for batch in dataset.iter_batches(batch_size=BATCH, prefetch_batches=4):
+        yield batch["image"]
 
 
 def data_loader(path: str) -> Batches:
@@ -105,13 +109,12 @@ def data_loader(path: str) -> Batches:
         def __iter__(self) -> Iterator[Any]:
             worker = torch.utils.data.get_worker_info().id
             images = np.load(path, mmap_mode="r")
-            for i in range(worker, COUNT // BATCH, WORKERS):
+            for i in itertools.cycle(range(worker, COUNT // BATCH, WORKERS)):
                 yield torch.from_numpy(preprocess(images[i * BATCH : (i + 1) * BATCH]))
 
-    while True:
-        yield from torch.utils.data.DataLoader(
-            Images(), batch_size=None, num_workers=WORKERS, persistent_workers=False, multiprocessing_context="fork"
-        )
+    yield from torch.utils.data.DataLoader(
+        Images(), batch_size=None, num_workers=WORKERS, multiprocessing_context="fork"
+    )
 
 
 def tf_data_service(path: str) -> Batches:
@@ -131,10 +134,10 @@ def tf_data_service(path: str) -> Batches:
         batch = tf.reshape(batch, (BATCH, *SHAPE))
         return (batch - tf.reduce_mean(batch, [1, 2, 3], keepdims=True)) / 255.0
 
-    dataset = tf.data.Dataset.range(COUNT // BATCH).repeat().map(load)
+    dataset = tf.data.Dataset.range(COUNT // BATCH).repeat().map(load, num_parallel_calls=tf.data.AUTOTUNE)
     off = tf.data.experimental.service.ShardingPolicy.OFF
     service = tf.data.experimental.service.distribute(processing_mode=off, service=dispatcher.target)
-    for batch in dataset.apply(service):
+    for batch in dataset.apply(service).prefetch(2):
         yield batch.numpy()
     del workers
 
@@ -160,6 +163,8 @@ def measure(library: str, path: str, seconds: float) -> None:
     began[0] = time.perf_counter()
     batches = LIBRARIES[library](path)
     assert next(batches).shape == (BATCH, *SHAPE)
+    ready = time.perf_counter()
+    print("first", flush=True)  # the parent measures the CPU seconds from here on
     first = time.perf_counter()
     count = 0
     while time.perf_counter() - first < seconds:
@@ -169,7 +174,7 @@ def measure(library: str, path: str, seconds: float) -> None:
         del batch
         count += 1
     end = time.perf_counter()
-    print(json.dumps({"first": first - began[0], "rate": count / (end - first), "batches": count}), flush=True)
+    print(json.dumps({"first": ready - began[0], "rate": count / (end - first), "batches": count}), flush=True)
     sys.stdin.read()  # the parent measures the processes meanwhile
     os._exit(0)
 
@@ -201,24 +206,27 @@ def run(library: str, path: str, seconds: float) -> dict[str, float]:
         env={**os.environ, MARK: mark},
         stdin=subprocess.PIPE,
         stdout=output.open("w"),
-        stderr=subprocess.DEVNULL,
+        stderr=output.with_name("errors").open("w"),
         text=True,
     )
     assert process.stdin is not None
-    peak, text = 0.0, ""
-    while not text and process.poll() is None:
-        peak = max(peak, usage(mark)[1])
+    peak = start = 0.0
+    lines: list[str] = []
+    while len(lines) < 2 and process.poll() is None:
+        cpu, memory = usage(mark)
+        start, peak = start if lines else cpu, max(peak, memory)
         time.sleep(0.3)
-        text = output.read_text()
-    cpu = usage(mark)[0]
+        lines = output.read_text().splitlines()
+    cpu = usage(mark)[0] - start
     process.stdin.close()
     process.wait()
     deadline = time.monotonic() + 20  # the processes of Ray end with the driver
     while any(marked(mark)) and time.monotonic() < deadline:
         time.sleep(0.2)
-    if not text:
-        return {}
-    result: dict[str, float] = json.loads(text.splitlines()[-1])
+    if len(lines) < 2:
+        print(output.with_name("errors").read_text()[-2000:], file=sys.stderr)
+        raise SystemExit(f"{library} failed")
+    result: dict[str, float] = json.loads(lines[1])
     return {**result, "cpu": cpu, "memory": peak}
 
 
@@ -232,14 +240,17 @@ def compare(args: argparse.Namespace) -> None:
             for name in libraries:
                 result = run(name, path, args.seconds)
                 print(name, {key: round(value, 2) for key, value in result.items()}, flush=True)
-                if result:
-                    found[name].append({**result, "cpu_batch": result["cpu"] / result["batches"]})
-    print(f"{'':16} {'batches/s':>10} {'first (s)':>10} {'CPU s/batch':>12} {'memory (MB)':>12}")
+                ratio = result["rate"] / (
+                    found["pyfeed"][len(found[name])]["rate"] if name != "pyfeed" else result["rate"]
+                )
+                found[name].append({**result, "cpu_batch": result["cpu"] / result["batches"], "ratio": ratio})
+    print(f"{'':16} {'batches/s':>10} {'x pyfeed':>22} {'first (s)':>10} {'CPU s/batch':>12} {'memory (MB)':>12}")
     for name, results in found.items():
-        if results:
-            middle = {key: statistics.median(result[key] for result in results) for key in results[0]}
-            cpu = f"{middle['cpu_batch']:12.4f}"
-            print(f"{name:16} {middle['rate']:10.1f} {middle['first']:10.2f} {cpu} {middle['memory']:12.0f}")
+        middle = {key: statistics.median(result[key] for result in results) for key in results[0]}
+        ratios = [result["ratio"] for result in results]
+        spread = f"{middle['ratio']:8.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+        cost = f"{middle['cpu_batch']:12.4f} {middle['memory']:12.0f}"
+        print(f"{name:16} {middle['rate']:10.1f} {spread} {middle['first']:10.2f} {cost}")
 
 
 # ---- Parts -----------------------------------------------------------------------------------
