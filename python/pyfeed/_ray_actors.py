@@ -93,6 +93,7 @@ class _Stream:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.reader: Reader | None = None
+        self.names: Sequence[str] = ()  # of the reader's slots
         self.first: str | None = None  # the state of a new reader
         self.at: Position | None = None  # of the reader; None: unknown, after a failure
         self.began: float | None = None  # when the reader was made, moved or read; None: it does not work now
@@ -194,7 +195,8 @@ class Worker:
             reader = make_reader(number, self._num_streams)
             if not isinstance(reader, Reader):
                 raise InvalidArgument(f"make_reader: expected it to return a Reader, found {type(reader).__name__}")
-            stream.reader, stream.first, stream.at = reader, reader._get_state(), Position(0)
+            stream.reader, stream.names = reader, reader.names
+            stream.first, stream.at = reader._get_state(), Position(0)
         return stream.reader
 
     def _read(self, number: int, at: Position, world: int, least_bytes: int) -> tuple[Header, Parts]:
@@ -214,7 +216,7 @@ class Worker:
                 except EndOfData:
                     ended = True
                     break
-                for part, rows in zip(parts, divide(batch, world, reader.names), strict=True):
+                for part, rows in zip(parts, divide(batch, world, stream.names), strict=True):
                     part.append(rows)
                 count += 1
                 size += size_of([batch])
