@@ -669,6 +669,30 @@ def test_a_damaged_first_record_of_recordio_makes_no_bytes(tmp_path: Path, at: i
     assert reader.stats()["details"]["corrupt"] == 1
 
 
+@pytest.mark.parametrize("kind", [".parquet", ".arrow", "zip"])
+def test_rows_in_columns_have_the_order_of_the_shuffle(tmp_path: Path, kind: str) -> None:
+    """Blocks of more than 4 MiB are not copied at once, and their columns are packed to rows."""
+    count = 80_000  # rows of 72 bytes
+    labels = np.arange(count)
+    rows = (labels[:, None] + np.arange(16) / 16).astype(np.float32)
+    np.save(tmp_path / "labels.npy", labels)
+    np.save(tmp_path / "rows.npy", rows)
+    if kind == "zip":
+        reader = pyfeed.open_npy(tmp_path / "rows.npy").zip(pyfeed.open_npy(tmp_path / "labels.npy"))
+    else:
+        with open_writer(tmp_path / f"a{kind}", shapes=[(16,), ()], dtypes=["float32", "int64"]) as writer:
+            for row, label in zip(rows, labels, strict=True):
+                writer.write((row, label))
+        reader = pyfeed.open_files(tmp_path / f"a{kind}")
+    for size in (count, 1000):
+        expected = pyfeed.open_npy(tmp_path / "labels.npy").shuffle(size, seed=4).batch(count).read()[0]
+        found = list(reader.shuffle(size, seed=4).batch(777).current_pass())
+        order = np.concatenate([label for _, label in found])
+        assert order.tolist() == expected.tolist() != labels.tolist()
+        assert np.array_equal(np.concatenate([row for row, _ in found]), rows[order])
+        reader.reset()
+
+
 # ---- Parquet ----
 
 PARQUET = Path(__file__).parents[2] / "readers/parquet/testdata"
