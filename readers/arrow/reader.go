@@ -25,6 +25,7 @@ type records struct {
 	outputs []output
 
 	numbers  int  // of slots without lists
+	texts    int  // of slots of byte strings, one for each row
 	rowBytes int  // the size of these slots in a row
 	empty    bool // instances have no data
 
@@ -84,6 +85,9 @@ func (r *records) prepare() {
 		o := &r.outputs[i]
 		if o.lists {
 			r.empty = false
+			if o.isText() {
+				r.texts++
+			}
 			continue
 		}
 		fixed++
@@ -416,7 +420,7 @@ func (r *records) fill(out []*pyfeed.Tuple) (whole int, err error) {
 			continue
 		case !o.lists:
 			got, err = r.fillNumbers(out[:whole], i)
-		case o.columns[0].text && len(o.columns[0].levels) == 0:
+		case o.isText():
 			got, err = r.fillBytes(out[:whole], i)
 		default:
 			got, err = r.fillLists(out[:whole], i)
@@ -713,7 +717,7 @@ func (r *records) joinBytes(c *reading, s *scratch) ([]byte, *memory.Buffer, err
 	return to, b, nil
 }
 
-// ReadBlock implements record.BlockReader for rows without lists, and for byte strings. Read returns the errors.
+// ReadBlock implements record.BlockReader for rows of numbers and byte strings, without lists. Read returns the errors.
 func (r *records) ReadBlock(limit int) *record.Block {
 	r.err = record.ClearInterrupt(r.err)
 	if r.err != nil || limit == 0 || r.copies {
@@ -729,10 +733,12 @@ func (r *records) ReadBlock(limit int) *record.Block {
 			return b
 		}
 		return r.copiedBlock(n)
-	case r.single && r.outputs[0].columns[0].text && len(r.outputs[0].columns[0].levels) == 0:
+	case r.numbers+r.texts < len(r.outputs):
+		return nil
+	case len(r.outputs) == 1:
 		return r.bytesBlock(n)
 	}
-	return nil
+	return r.textBlock(n)
 }
 
 // viewBlock returns rows that are used as they lie in the file, column by column.
@@ -772,41 +778,111 @@ func (r *records) copiedBlock(n int) *record.Block {
 	if r.rowBytes == 0 || r.rowBytes > blockBytes/minRows {
 		return nil
 	}
-	most := min(n, blockBytes/r.rowBytes)
-	to, b, err := r.arena.Get(most * r.rowBytes)
-	if err != nil {
-		return nil
-	}
-	n, _ = r.copySlots(to, most)
+	slots := make([]pyfeed.LoDTensor, len(r.outputs))
+	n, b := r.copyColumns(slots, min(n, blockBytes/r.rowBytes))
 	if n == 0 {
-		b.Release()
 		return nil
 	}
 	b.Retain(n - 1)
-	slots := make([]pyfeed.LoDTensor, len(r.outputs))
-	for i := range r.outputs {
-		o, s := &r.outputs[i], &slots[i]
-		at := most * o.at
-		s.DType, s.Data = o.slot.DType, to[at:at+o.size:at+n*o.size]
-		_ = s.SetDims(o.slot.Dims) // cannot fail: the rank was checked
-	}
 	r.advance(n)
 	return record.NewColumnBlock(slots, n, b)
 }
 
+// copyColumns copies the slots without lists of at most n rows to memory, column by column, and makes them those of slots.
+// It returns how many rows it has copied, and a reference to the memory if there are any.
+func (r *records) copyColumns(slots []pyfeed.LoDTensor, n int) (int, *memory.Buffer) {
+	to, b, err := r.arena.Get(n * r.rowBytes)
+	if err != nil {
+		return 0, nil
+	}
+	copied, _ := r.copySlots(to, n)
+	if copied == 0 {
+		b.Release()
+		return 0, nil
+	}
+	for i := range r.outputs {
+		o, s := &r.outputs[i], &slots[i]
+		if o.lists {
+			continue
+		}
+		at := n * o.at
+		s.DType, s.Data = o.slot.DType, to[at:at+o.size:at+copied*o.size]
+		_ = s.SetDims(o.slot.Dims) // cannot fail: the rank was checked
+	}
+	return copied, b
+}
+
+// isText reports whether a slot is a byte string for each row.
+func (o *output) isText() bool { return o.columns[0].text && len(o.columns[0].levels) == 0 }
+
 // bytesBlock returns byte strings that lie in one buffer.
 func (r *records) bytesBlock(n int) *record.Block {
-	c := r.outputs[0].columns[0]
-	if c.leaf.width == viewSize || c.dictionary != nil {
+	t := r.textOf(r.outputs[0].columns[0], n)
+	if len(t.Spans) == 0 {
 		return nil
+	}
+	t.Buffer.Retain(len(t.Spans) - 1)
+	r.advance(len(t.Spans))
+	return record.NewSpanBlock(t.Base, t.Spans, t.Buffer)
+}
+
+// textBlock returns rows of numbers, which are copied, and byte strings. Where nulls or other buffers would make a Block of
+// a few rows, it returns nil.
+func (r *records) textBlock(n int) *record.Block {
+	least := min(n, record.MinBlock)
+	if r.rowBytes > blockBytes/minRows {
+		return nil
+	}
+	if r.rowBytes > 0 {
+		n = min(n, blockBytes/r.rowBytes)
+	}
+	slots, texts := make([]pyfeed.LoDTensor, len(r.outputs)), make([]record.Text, len(r.outputs))
+	defer func() {
+		for i := range texts {
+			if texts[i].Buffer != nil {
+				texts[i].Buffer.Release()
+			}
+		}
+	}()
+	for i := range r.outputs {
+		if o := &r.outputs[i]; o.lists {
+			texts[i], slots[i].ReadOnly = r.textOf(o.columns[0], n), true
+			if n = len(texts[i].Spans); n < least {
+				return nil
+			}
+		}
+	}
+	var b *memory.Buffer
+	if r.numbers > 0 {
+		if n, b = r.copyColumns(slots, n); b != nil {
+			defer b.Release()
+		}
+		if n < least {
+			return nil
+		}
+	}
+	for i := range texts {
+		if texts[i].Spans != nil {
+			texts[i].Spans = texts[i].Spans[:n]
+		}
+	}
+	r.advance(n)
+	return record.NewTextBlock(slots, texts, 0, n, b)
+}
+
+// textOf returns the byte strings of a column in the next rows, at most n, that lie in one buffer, and a reference to the
+// buffer. There are no spans if Read has to make the first one.
+func (r *records) textOf(c *reading, n int) record.Text {
+	if c.leaf.width == viewSize || c.dictionary != nil {
+		return record.Text{}
 	}
 	in := &c.elements.data
 	if in.offset < 0 && in.memory == nil {
-		return nil
+		return record.Text{}
 	}
 	begin, _ := c.elements.bounds(c.leaf, r.row)
 	if begin < 0 || begin > len(in.data) {
-		return nil
+		return record.Text{}
 	}
 	spans := make([]record.Span, 0, n)
 	limit := len(in.data)
@@ -821,11 +897,10 @@ func (r *records) bytesBlock(n int) *record.Block {
 		spans = append(spans, record.Span{At: uint32(at - begin), Size: uint32(len(data))})
 	}
 	if len(spans) == 0 {
-		return nil
+		return record.Text{}
 	}
-	b, _ := in.hold(r.f, begin, 0, len(spans))
-	r.advance(len(spans))
-	return record.NewSpanBlock(in.data[begin:], spans, b)
+	b, _ := in.hold(r.f, begin, 0, 1)
+	return record.Text{Spans: spans, Base: in.data[begin:], Buffer: b}
 }
 
 // Resync implements record.Records.

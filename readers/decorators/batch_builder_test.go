@@ -27,10 +27,10 @@ func textsBlock(t *testing.T, pool *memory.Pool, first, n, size int, dtype pyfee
 		spans = append(spans, record.Span{At: uint32(used), Size: uint32(copy(b.Bytes()[used:], text))})
 		used += len(text)
 	}
-	b.Retain(n - 1)
+	defer b.Release()
 	slots := make([]pyfeed.LoDTensor, 2)
 	slots[1].DType, slots[1].Data = dtype, b.Bytes()[:size:n*size]
-	return record.NewTextBlock(slots, [][]record.Span{spans, nil}, b.Bytes(), size, n, b)
+	return record.NewTextBlock(slots, []record.Text{{Spans: spans, Base: b.Bytes(), Buffer: b}, {}}, size, n, b)
 }
 
 // Batches of Blocks with text are those of the same tuples, on any number of threads, and also with tuples between Blocks.

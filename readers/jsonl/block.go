@@ -168,27 +168,26 @@ func (r *records) addTexts() bool {
 
 // makeBlock makes a Block of the first n instances in the free memory, whose texts are used bytes from an offset on.
 func (r *records) makeBlock(stride, n, at, used int) *record.Block {
-	slots, spans := make([]pyfeed.LoDTensor, len(r.outputs)), [][]record.Span(nil)
+	slots, texts := make([]pyfeed.LoDTensor, len(r.outputs)), []record.Text(nil)
 	if len(r.texts) > 0 {
-		spans = make([][]record.Span, len(r.outputs))
+		texts = make([]record.Text, len(r.outputs))
 		r.blocks.textBytes = (r.blocks.textBytes + 3*(used/n+1)) / 4
 	}
+	base, buffer := r.blocks.free[at:at+used], r.blocks.buffer
 	for i := range r.outputs {
 		o, slot := &r.outputs[i], &slots[i]
 		if o.column != nil {
-			spans[i] = o.column.spans
+			texts[i] = record.Text{Spans: o.column.spans, Base: base, Buffer: buffer}
 			continue
 		}
 		slot.DType, slot.Data = o.slot.DType, r.blocks.free[o.at:o.at+o.size:n*stride]
 		_ = slot.SetDims(o.slot.Dims) // cannot fail: the rank was checked
 	}
-	buffer := r.blocks.buffer
-	buffer.Retain(n)
-	if spans == nil {
+	if texts == nil {
 		r.blocks.free = r.blocks.free[n*stride:]
+		buffer.Retain(n)
 		return record.NewBlock(slots, stride, n, buffer)
 	}
-	base := r.blocks.free[at : at+used]
 	r.blocks.free = r.blocks.free[min((at+used+7)&^7, len(r.blocks.free)):] // aligned for the widest element
-	return record.NewTextBlock(slots, spans, base, stride, n, buffer)
+	return record.NewTextBlock(slots, texts, stride, n, buffer)
 }

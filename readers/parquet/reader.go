@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 	"sort"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
@@ -344,34 +345,59 @@ func (r *records) list(slot *pyfeed.LoDTensor, o *output, k int) {
 	slot.Hold(lists.data[from*size:end*size:end*size], lists.buffer)
 }
 
-// ReadBlock implements record.BlockReader for rows of numbers, and for rows of one byte string. Read returns the errors.
+// ReadBlock implements record.BlockReader for rows without lists of any length. Read returns the errors.
 func (r *records) ReadBlock(limit int) *record.Block {
 	r.err = record.ClearInterrupt(r.err)
-	texts := len(r.outputs) == 1 && r.outputs[0].kind == bytesOutput
-	if r.err != nil || limit == 0 || r.ragged > 0 && !texts || r.fill() != nil {
+	if r.err != nil || limit == 0 || r.hasLists() || r.fill() != nil {
 		return nil
 	}
 	n := min(limit, r.slab.n-r.at)
 	var b *record.Block
-	if texts {
-		p := &r.slab.parts[r.outputs[0].column]
-		run := p.run.(*textRun)
-		run.buffer.Retain(n)
-		b = record.NewSpanBlock(run.base, run.spans[p.from+r.at:][:n:n], run.buffer)
+	if len(r.outputs) == 1 && r.ragged == 1 {
+		t := r.text(&r.outputs[0], n)
+		t.Buffer.Retain(n)
+		b = record.NewSpanBlock(t.Base, t.Spans, t.Buffer)
 	} else {
-		tile := r.slab.tile
-		slots := make([]pyfeed.LoDTensor, len(r.outputs))
-		for i := range r.outputs {
-			o := &r.outputs[i]
-			at := r.slab.room*o.at + r.at*o.size
-			slots[i].DType, slots[i].Data = o.slot.DType, tile.Bytes()[at:at+o.size:at+n*o.size]
-			_ = slots[i].SetDims(o.slot.Dims) // cannot fail: the rank was checked
-		}
-		tile.Retain(n)
-		b = record.NewColumnBlock(slots, n, tile)
+		b = r.columnBlock(n)
 	}
 	r.take(n)
 	return b
+}
+
+// hasLists reports whether a slot has lists of any length.
+func (r *records) hasLists() bool {
+	return slices.ContainsFunc(r.outputs, func(o output) bool { return o.kind == listOutput })
+}
+
+// text returns the byte strings of a slot of the next n rows.
+func (r *records) text(o *output, n int) record.Text {
+	p := &r.slab.parts[o.column]
+	run := p.run.(*textRun)
+	return record.Text{Spans: run.spans[p.from+r.at:][:n:n], Base: run.base, Buffer: run.buffer}
+}
+
+// columnBlock returns the next n rows, which have numbers, or several slots.
+func (r *records) columnBlock(n int) *record.Block {
+	tile := r.slab.tile
+	slots, texts := make([]pyfeed.LoDTensor, len(r.outputs)), []record.Text(nil)
+	if r.ragged > 0 {
+		texts = make([]record.Text, len(r.outputs))
+	}
+	for i := range r.outputs {
+		o := &r.outputs[i]
+		if o.kind == bytesOutput {
+			texts[i], slots[i].ReadOnly = r.text(o, n), true
+			continue
+		}
+		at := r.slab.room*o.at + r.at*o.size
+		slots[i].DType, slots[i].Data = o.slot.DType, tile.Bytes()[at:at+o.size:at+n*o.size]
+		_ = slots[i].SetDims(o.slot.Dims) // cannot fail: the rank was checked
+	}
+	if texts != nil {
+		return record.NewTextBlock(slots, texts, 0, n, tile)
+	}
+	tile.Retain(n)
+	return record.NewColumnBlock(slots, n, tile)
 }
 
 // Resync skips the rest of the row group.

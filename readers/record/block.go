@@ -1,6 +1,7 @@
 package record
 
 import (
+	"cmp"
 	"fmt"
 	"sync/atomic"
 	"unsafe"
@@ -21,11 +22,10 @@ type Block struct {
 	count  int
 	places []place // of each slot that is not a byte string
 	parts  []part
-	size   int      // bytes of those slots of each instance
-	spans  [][]Span // of each slot, those of the instances; nil for a slot with a place, and if all slots have one
-	base   []byte   // the memory that the spans refer to
+	size   int    // bytes of those slots of each instance
+	texts  []Text // of each slot; without spans for a slot with a place; nil if all slots have one
 
-	oneSpans [1][]Span // the memory of spans, if there is one slot; beside base, which is read together with it
+	oneText [1]Text // the memory of texts, if there is one slot
 
 	checksum *Checksum // of the instances that are verified late; nil: all were verified
 	offset   int64     // of base in the file
@@ -111,27 +111,49 @@ func (b *Block) addSlot(slot, stride int, buffer *memory.Buffer) {
 	s.Hold(s.Data, buffer)
 }
 
-// NewTextBlock is NewBlock for instances of which some slots are byte strings, as [BytesSlot] describes them. spans has a
-// list for each of these slots, with a span of base for each instance, and nil for the other slots. base lies in buffer.
-func NewTextBlock(slots []pyfeed.LoDTensor, spans [][]Span, base []byte, stride, n int, buffer *memory.Buffer) *Block {
-	b := &Block{first: pyfeed.Tuple{Slots: slots}, count: n, spans: spans, base: base}
-	b.parts = append(b.onePart[:0], part{buffer, len(slots)})
-	b.places = b.fewPlaces[:0]
+// Text is a slot of byte strings, as [BytesSlot] describes them: a span of Base for each instance. Base lies in Buffer.
+type Text struct {
+	Spans  []Span // nil: another slot
+	Base   []byte
+	Buffer *memory.Buffer
+}
+
+// NewTextBlock makes a Block of n instances of which some slots are byte strings: those that have spans in texts. The others
+// are contiguous in buffer, as for [NewColumnBlock], if stride is 0, or else stride bytes apart, as for [NewBlock]. The
+// Block takes a reference to each buffer for each instance.
+func NewTextBlock(slots []pyfeed.LoDTensor, texts []Text, stride, n int, buffer *memory.Buffer) *Block {
+	b := &Block{first: pyfeed.Tuple{Slots: slots}, count: n, texts: texts}
+	b.parts, b.places = b.onePart[:0], b.fewPlaces[:0]
 	var offsets Offsets
 	for i := range slots {
-		if spans[i] == nil {
-			b.addSlot(i, stride, buffer)
+		t := &texts[i]
+		if t.Spans == nil {
+			b.addToParts(buffer)
+			b.addSlot(i, cmp.Or(stride, len(slots[i].Data)), buffer)
 			continue
 		}
-		if len(spans[i]) != n {
-			panic(fmt.Sprintf("record: NewTextBlock: slot %d: expected %d spans, found %d", i, n, len(spans[i])))
+		if len(t.Spans) != n {
+			panic(fmt.Sprintf("record: NewTextBlock: slot %d: expected %d spans, found %d", i, n, len(t.Spans)))
 		}
+		b.addToParts(t.Buffer)
 		b.places = append(b.places, place{})
 		offsets.free = make([]int64, 2)
-		offsets.Sequence(&slots[i], int(spans[i][0].Size))
-		slots[i].Hold(b.data(i, 0), buffer)
+		offsets.Sequence(&slots[i], int(t.Spans[0].Size))
+		slots[i].Hold(b.data(i, 0), t.Buffer)
+	}
+	for _, p := range b.parts {
+		p.buffer.Retain(n)
 	}
 	return b
+}
+
+// addToParts notes the memory of the next slot.
+func (b *Block) addToParts(buffer *memory.Buffer) {
+	if last := len(b.parts) - 1; last >= 0 && b.parts[last].buffer == buffer {
+		b.parts[last].slots++
+		return
+	}
+	b.parts = append(b.parts, part{buffer, 1})
 }
 
 // Join makes a Block of n instances that have the slots of several Blocks. The first instance is made of the instance
@@ -184,8 +206,8 @@ func (b *Block) setOrigins(of *Block, first int) {
 // NewSpanBlock makes a Block of byte strings as BytesSlot describes them: the given spans of base, at least one. base
 // lies in buffer. NewSpanBlock takes over a reference to buffer for each span.
 func NewSpanBlock(base []byte, spans []Span, buffer *memory.Buffer) *Block {
-	b := &Block{count: len(spans), base: base}
-	b.spans = append(b.oneSpans[:0], spans)
+	b := &Block{count: len(spans)}
+	b.texts = append(b.oneText[:0], Text{spans, base, buffer})
 	b.parts = append(b.onePart[:0], part{buffer, 1})
 	offsets := Offsets{free: make([]int64, 2)}
 	offsets.Record(&b.first, b.data(0, 0), buffer)
@@ -196,13 +218,13 @@ func NewSpanBlock(base []byte, spans []Span, buffer *memory.Buffer) *Block {
 func (b *Block) Len() int { return b.count }
 
 // HasSpans reports whether a slot is a byte string, whose size differs among the instances.
-func (b *Block) HasSpans(slot int) bool { return b.spans != nil && b.spans[slot] != nil }
+func (b *Block) HasSpans(slot int) bool { return b.texts != nil && b.texts[slot].Spans != nil }
 
 // Spec returns a tuple with the dtypes and dims of the instances. The Block owns it.
 func (b *Block) Spec() *pyfeed.Tuple { return &b.first }
 
 // isString reports whether NewSpanBlock made the Block: it has nothing but a byte string.
-func (b *Block) isString() bool { return b.spans != nil && len(b.places) == 0 }
+func (b *Block) isString() bool { return b.texts != nil && len(b.places) == 0 }
 
 // representative returns the Block that stands for b in comparisons.
 func (b *Block) representative() *Block {
@@ -239,8 +261,9 @@ func sameSlots(a, b *Block) bool {
 // data returns the data of a slot of the k-th instance.
 func (b *Block) data(slot, k int) []byte {
 	if b.HasSpans(slot) {
-		s := b.spans[slot][k]
-		return b.base[s.At:][:s.Size:s.Size]
+		t := &b.texts[slot]
+		s := t.Spans[k]
+		return t.Base[s.At:][:s.Size:s.Size]
 	}
 	first, at := b.first.Slots[slot].Data, k*b.places[slot].stride
 	return first[at : at+len(first) : at+len(first)] // may lie beyond the length of first, within its capacity
@@ -262,8 +285,8 @@ func (b *Block) release(n int) {
 // bytes returns the size of the k-th instance.
 func (b *Block) bytes(k int) int {
 	n := b.size
-	for _, spans := range b.spans {
-		if spans != nil {
+	for i := range b.texts {
+		if spans := b.texts[i].Spans; spans != nil {
 			n += int(spans[k].Size)
 		}
 	}
@@ -273,8 +296,8 @@ func (b *Block) bytes(k int) int {
 // bytesOf returns the size of some instances.
 func (b *Block) bytesOf(items []item) int {
 	n := len(items) * b.size
-	for _, spans := range b.spans {
-		if spans != nil {
+	for i := range b.texts {
+		if spans := b.texts[i].Spans; spans != nil {
 			for _, it := range items {
 				n += int(spans[it.index].Size)
 			}
@@ -286,8 +309,8 @@ func (b *Block) bytesOf(items []item) int {
 // totalBytes returns the size of all instances.
 func (b *Block) totalBytes() int {
 	n := b.count * b.size
-	for _, spans := range b.spans {
-		for _, s := range spans {
+	for i := range b.texts {
+		for _, s := range b.texts[i].Spans {
 			n += int(s.Size)
 		}
 	}

@@ -92,7 +92,7 @@ func ReadLate(f *storage.File, limit, before, after int, size func(b []byte) (n 
 
 // isUnverified reports whether the k-th instance is verified late.
 func (b *Block) isUnverified(k int) bool {
-	return b.checksum != nil && VerifiesLate(uint64(b.spans[0][k].Size))
+	return b.checksum != nil && VerifiesLate(uint64(b.texts[0].Spans[k].Size))
 }
 
 // verify returns an error if the k-th instance is damaged.
@@ -130,14 +130,14 @@ func (b *Block) copySpan(to []byte, k int) error {
 
 // beginCRC returns the CRC of the bytes before the k-th instance that its CRC covers.
 func (b *Block) beginCRC(k int) uint32 {
-	at := int(b.spans[0][k].At)
-	return crc32.Checksum(b.base[at-b.checksum.Before:at], b.checksum.Table)
+	at := int(b.texts[0].Spans[k].At)
+	return crc32.Checksum(b.texts[0].Base[at-b.checksum.Before:at], b.checksum.Table)
 }
 
 // compare returns an error if found is not the CRC that the file has for the k-th instance.
 func (b *Block) compare(k int, found uint32) error {
-	s := b.spans[0][k]
-	stored := b.checksum.Stored(b.base, s)
+	s := b.texts[0].Spans[k]
+	stored := b.checksum.Stored(b.texts[0].Base, s)
 	if stored == found {
 		return nil
 	}

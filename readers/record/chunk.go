@@ -128,7 +128,7 @@ func Zip(from []*Chunk, to *Chunk, n int, accept func(*pyfeed.Tuple) bool) int {
 		}
 		items := c.items[c.front:]
 		n = runLength(items[:n])
-		if n < minJoined || c.blocks[items[0].block].spans != nil {
+		if n < minJoined || c.blocks[items[0].block].texts != nil {
 			return 0
 		}
 		b := &c.blocks[items[0].block]
@@ -491,13 +491,13 @@ func (c *Chunk) Contiguous() bool {
 		return false
 	}
 	first := c.blocks[items[0].block].Block
-	if first.spans != nil || len(first.first.Slots) != 1 || !first.parts[0].buffer.HasOnly(len(items)) {
+	if first.texts != nil || len(first.first.Slots) != 1 || !first.parts[0].buffer.HasOnly(len(items)) {
 		return false
 	}
 	begin := uintptr(unsafe.Pointer(unsafe.SliceData(first.data(0, int(items[0].index)))))
 	for k, it := range items {
 		b := c.blocks[it.block].Block
-		if b.spans != nil || len(b.parts) != 1 || b.parts[0].buffer != first.parts[0].buffer || b.size != first.size ||
+		if b.texts != nil || len(b.parts) != 1 || b.parts[0].buffer != first.parts[0].buffer || b.size != first.size ||
 			uintptr(unsafe.Pointer(unsafe.SliceData(b.data(0, int(it.index))))) != begin+uintptr(k*b.size) {
 			return false
 		}

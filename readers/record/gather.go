@@ -127,7 +127,7 @@ func (c *Chunk) gatherable() *Block {
 	}
 	first, pass := c.PeekSpec(0)
 	for i := range c.blocks {
-		if b := &c.blocks[i]; b.spans != nil || b.released || b.pass != pass || !alike(c.blocks[0].Block, b.Block) {
+		if b := &c.blocks[i]; b.texts != nil || b.released || b.pass != pass || !alike(c.blocks[0].Block, b.Block) {
 			return nil
 		}
 	}

@@ -32,7 +32,7 @@ func (c *Chunk) PackRows(first int, pool *memory.Pool) {
 // inColumns reports whether the slots of an instance lie apart, and are so small that they should lie together.
 func (b *Block) inColumns() bool {
 	slots := len(b.places)
-	if b.spans != nil || b.checksum != nil || slots < 2 || b.count < 2 || b.size > slots*maxPackedSlot {
+	if b.texts != nil || b.checksum != nil || slots < 2 || b.count < 2 || b.size > slots*maxPackedSlot {
 		return false
 	}
 	for i, p := range b.places {

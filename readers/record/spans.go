@@ -5,7 +5,7 @@ import "github.com/pyfeed/pyfeed/pyfeed"
 // AllSpans reports whether the instances are of Blocks that have byte strings in the given slots, and only there, and the
 // same dtypes and dims in the other slots; or tuples like these, which often lie between Blocks.
 func (c *Chunk) AllSpans(inSlot func(i int) bool) bool {
-	if len(c.blocks) == 0 || c.blocks[0].spans == nil {
+	if len(c.blocks) == 0 || c.blocks[0].texts == nil {
 		return false
 	}
 	first := c.blocks[0].Block
@@ -54,7 +54,7 @@ func (c *Chunk) AppendSpanEnds(ends []int64, slot int) []int64 {
 		if it.block == tupleItem {
 			total += len(c.tuples[it.index].Slots[slot].Data)
 		} else {
-			total += int(c.blocks[it.block].spans[slot][it.index].Size)
+			total += int(c.blocks[it.block].texts[slot].Spans[it.index].Size)
 		}
 		ends = append(ends, int64(total))
 	}
@@ -75,9 +75,10 @@ func (c *Chunk) CopySpans(to []byte, slot, first, end int) error {
 			continue
 		}
 		b := c.blocks[it.block].Block
-		s := b.spans[slot][it.index]
+		text := &b.texts[slot]
+		s := text.Spans[it.index]
 		if b.checksum == nil {
-			pyfeed.Copy(to, b.base[s.At:][:s.Size])
+			pyfeed.Copy(to, text.Base[s.At:][:s.Size])
 		} else if err := b.copySpan(to, int(it.index)); err != nil {
 			return &Damage{first + i, err}
 		}

@@ -7,29 +7,40 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed"
 )
 
-// textsBlock makes a Block of the instances first to end-1, each with two texts and its number as uint8 between them.
+// textsBlock makes a Block of the instances first to end-1, each with two texts and its number as uint8 between them. The
+// last text lies in memory of its own.
 func textsBlock(t *testing.T, first, end int) *Block {
 	t.Helper()
 	n := end - first
 	pool := poolFor(t)
-	b, err := pool.Get(n * 200)
+	b, err := pool.Get(n * 100)
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows, base := b.Bytes()[:n:n], b.Bytes()[n:]
-	spans, used := make([][]Span, 3), 0
+	defer b.Release()
+	other, err := pool.Get(n * 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Release()
+	rows := b.Bytes()[:n:n]
+	texts := []Text{{Base: b.Bytes()[n:], Buffer: b}, {}, {Base: other.Bytes(), Buffer: other}}
+	used := make([]int, 3)
 	for k := range n {
 		rows[k] = byte(first + k)
-		for _, slot := range []int{2, 0} { // texts may lie in any order
-			size := copy(base[used:], fmt.Sprintf("%0*d", (first+k)%7*slot, first+k))
-			spans[slot] = append(spans[slot], Span{uint32(used), uint32(size)})
-			used += size
+		for _, slot := range []int{2, 0} {
+			size := copy(texts[slot].Base[used[slot]:], fmt.Sprintf("%0*d", (first+k)%7*slot, first+k))
+			texts[slot].Spans = append(texts[slot].Spans, Span{uint32(used[slot]), uint32(size)})
+			used[slot] += size
 		}
 	}
-	b.Retain(n - 1)
 	slots := make([]pyfeed.LoDTensor, 3)
 	slots[1].DType, slots[1].Data = pyfeed.Uint8, rows[:1:n]
-	return NewTextBlock(slots, spans, base, 1, n, b)
+	stride := 0
+	if first%2 == 0 {
+		stride = 1 // the same, since a number takes one byte
+	}
+	return NewTextBlock(slots, texts, stride, n, b)
 }
 
 // sameInstances fails a test if the instances are not the given numbers.
@@ -123,5 +134,5 @@ func TestATextBlockNeedsASpanForEachInstance(t *testing.T) {
 			t.Errorf("found %v", fault)
 		}
 	}()
-	NewTextBlock(make([]pyfeed.LoDTensor, 1), [][]Span{{{0, 0}}}, nil, 0, 2, nil)
+	NewTextBlock(make([]pyfeed.LoDTensor, 1), []Text{{Spans: []Span{{0, 0}}}}, 0, 2, nil)
 }

@@ -693,6 +693,43 @@ def test_rows_in_columns_have_the_order_of_the_shuffle(tmp_path: Path, kind: str
         reader.reset()
 
 
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+@pytest.mark.parametrize("shuffle", [0, 700], ids=["in order", "shuffled"])
+def test_text_beside_numbers(tmp_path: Path, kind: str, shuffle: int) -> None:
+    """Texts of any size, also empty ones, and numbers in one batch; and resumed in the middle."""
+    count = 3000
+    texts = [(f"x{i} " * (i % 50)).encode() for i in range(count)]
+    tails = [b"%d" % (i * i) for i in range(count)]
+    options: dict[str, Any] = {"row_group_records": 800} if kind == "parquet" else {"batch_records": 800}
+    slots: dict[str, Any] = {"shapes": [(-1,), (), (3,), (-1,)], "dtypes": ["uint8", "int16", "float32", "uint8"]}
+    with open_writer(tmp_path / f"a.{kind}", **slots, lod_levels=[1, 0, 0, 1], **options) as writer:
+        for i in range(count):
+            writer.write((texts[i], np.int16(i), np.array([i, 1, 2], np.float32), tails[i]))
+
+    def make() -> pyfeed.Reader:
+        reader = pyfeed.open_files(tmp_path / f"a.{kind}")
+        return (reader.shuffle(shuffle, seed=2) if shuffle else reader).batch(64)
+
+    def rows(batches: Any) -> list[tuple[int, list[float], bytes, bytes]]:
+        return [
+            (int(n), v.tolist(), text, tail)
+            for first, numbers, vectors, last in batches
+            for text, n, v, tail in zip(first.bytes_list(), numbers, vectors, last.bytes_list(), strict=True)
+        ]
+
+    found = rows(make())
+    order = [n for n, *_ in found]
+    assert sorted(order) == list(range(count))
+    assert (order != sorted(order)) == bool(shuffle)
+    assert found == [(n, [n, 1, 2], texts[n], tails[n]) for n in order]
+    reader = make()
+    for _ in range(20):
+        next(reader)
+    again = make()
+    again.load_state_dict(reader.state_dict())
+    assert rows(again) == found[20 * 64 :]
+
+
 # ---- Parquet ----
 
 PARQUET = Path(__file__).parents[2] / "readers/parquet/testdata"
