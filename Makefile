@@ -45,7 +45,7 @@ endef
 	bench bench-peers instructions clean format lint lint-go lint-c lint-python lint-ci \
 	test test-go test-cpp test-python test-stubs test-wheel test-sdist test-systems test-adapters test-consumers \
 	test-aarch64 test-aarch64-go test-aarch64-cpp test-aarch64-python \
-	test-ray-kills test-modes test-modes-go test-modes-cpp fuzz test-fuzz test-long docs docs-links
+	test-ray-kills test-ray-partitions test-modes test-modes-go test-modes-cpp fuzz test-fuzz test-long docs docs-links
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -314,6 +314,10 @@ test-ray-kills: dist/.done build/adapters/.tools ## kill actors, nodes and train
 	$(ADAPTERS_PIP) install --force-reinstall --no-deps dist/pyarrayfeed-*.whl
 	build/adapters/bin/python -m tests.long.ray_kills --kills $(KILLS) --seed $(SEED)
 
+test-ray-partitions: dist/.done build/adapters/.tools ## as root: cut nodes of a FeedService off from the network: make test-ray-partitions PARTITIONS=20
+	$(ADAPTERS_PIP) install --force-reinstall --no-deps dist/pyarrayfeed-*.whl
+	build/adapters/bin/python -m tests.long.ray_partitions --partitions $(PARTITIONS) --seed $(SEED)
+
 build/consumers/.tools: requirements-consumers.txt
 	$(PYTHON) -m venv build/consumers
 	build/consumers/bin/python -m pip --disable-pip-version-check --quiet install -r $<
@@ -383,6 +387,7 @@ MINUTES ?= 10
 JOBS ?= $(shell nproc)
 SEED ?= 0
 KILLS ?= 500
+PARTITIONS ?= 20
 test-long: build/venv/.pyfeed ## run the reliability campaign: make test-long MINUTES=180 JOBS=2 SEED=1
 	python -m tests.long.campaign --minutes $(MINUTES) --jobs $(JOBS) --seed $(SEED) $(PARTS:%=--part %)
 

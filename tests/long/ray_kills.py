@@ -62,6 +62,7 @@ class Campaign:
                 },
             },
         )
+        self.address = self.cluster.address
         self.nodes = [self.add_node() for _ in range(3)]
         self.cluster.wait_for_nodes()
         self.service = FeedService(
@@ -79,7 +80,7 @@ class Campaign:
 
     def start_trainer(self, rank: int) -> subprocess.Popen[bytes]:
         service = ray.cloudpickle.dumps(self.service).hex()
-        command = [sys.executable, "-m", "tests.long.ray_trainer", service, self.cluster.address, str(self.folder)]
+        command = [sys.executable, "-m", "tests.long.ray_trainer", service, self.address, str(self.folder)]
         return subprocess.Popen([*command, str(rank)], cwd=ROOT, stderr=(self.folder / f"stderr-{rank}").open("ab"))
 
     def steps(self) -> list[int]:
