@@ -298,13 +298,23 @@ func (c *reading) copy(to []byte, first, end, per, stride int) (rows int, err er
 					continue
 				}
 			}
+			data, need := from.data.data, (j+1)*size
 			switch leaf.kind {
 			case typeBool:
-				into[0] = from.data.data[j>>3] >> (j & 7) & 1
+				need = j>>3 + 1
 			case typeDecimal:
-				binary.NativeEndian.PutUint64(into, math.Float64bits(decimal(from.data.data[j*leaf.width:][:leaf.width], leaf.size)))
+				need = (j + 1) * leaf.width
+			}
+			if need > len(data) {
+				return rows, pyfeed.Errorf(pyfeed.Corrupt, "%v: expected %d bytes of values, found %d", c.column, need, len(data))
+			}
+			switch leaf.kind {
+			case typeBool:
+				into[0] = data[j>>3] >> (j & 7) & 1
+			case typeDecimal:
+				binary.NativeEndian.PutUint64(into, math.Float64bits(decimal(data[j*leaf.width:][:leaf.width], leaf.size)))
 			default:
-				copy(into, from.data.data[j*size:j*size+size])
+				copy(into, data[j*size:need])
 			}
 			i++
 		}

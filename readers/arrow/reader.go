@@ -447,7 +447,7 @@ func (r *records) copySlots(to []byte, n int) (rows int, err error) {
 	rows = n
 	for i := range r.outputs {
 		o := &r.outputs[i]
-		if o.lists {
+		if o.lists || o.size == 0 { // lists of a size of 0 have nothing to copy
 			continue
 		}
 		at := n * o.at
@@ -967,7 +967,8 @@ func (r *records) Seek(p record.Position, number int64, exact bool) error {
 		return bad()
 	}
 	x := &r.index
-	for !x.ended && (x.rows <= p.Offset) {
+	// What comes behind the position is not looked at: if it is damaged, Read returns the error.
+	for !x.ended && (x.rows < p.Offset || x.rows == p.Offset && x.damagedAt(p.Offset) < p.Inner) {
 		if err := r.extend(); err != nil {
 			return err
 		}
@@ -975,12 +976,15 @@ func (r *records) Seek(p record.Position, number int64, exact bool) error {
 	if p.Offset > x.rows {
 		return bad()
 	}
-	// The first entry behind whose rows the position is not.
+	// The first entry that begins at the position or has its row. Behind it may be empty batches, and damage.
 	at := sort.Search(len(x.entries), func(i int) bool {
 		e := &x.entries[i]
-		return e.first+e.rows > p.Offset || e.first == p.Offset && e.err != nil
+		return e.first >= p.Offset || e.first+e.rows > p.Offset
 	})
 	for ; p.Inner > 0; p.Inner-- {
+		for at < len(x.entries) && x.entries[at].err == nil && x.entries[at].rows == 0 {
+			at++
+		}
 		if at == len(x.entries) || x.entries[at].err == nil {
 			return bad()
 		}
@@ -995,6 +999,16 @@ func (r *records) Seek(p record.Position, number int64, exact bool) error {
 	}
 	r.record, r.approximate, r.err, r.behind = number, !exact, nil, skipRow
 	return nil
+}
+
+// damagedAt returns how many of the last entries are damage behind a number of rows.
+func (x *index) damagedAt(rows int64) (n int64) {
+	for i := len(x.entries) - 1; i >= 0 && x.entries[i].first == rows; i-- {
+		if x.entries[i].err != nil {
+			n++
+		}
+	}
+	return n
 }
 
 // CheckTruncated calls that of the File.
