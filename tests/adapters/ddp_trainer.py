@@ -76,5 +76,5 @@ def train_rank(rank: int, world: int, rendezvous: Path, *arguments: Any) -> None
 if __name__ == "__main__":
     train(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4]))
     # On a machine under load, one of about fifty ranks ended by std::terminate, in the main thread, behind the end of
-    # the interpreter: a static object of C++ that has a thread. pyfeed has no C++.
+    # the interpreter: probably a static object of C++ that has a thread. pyfeed has no C++.
     os._exit(0)
