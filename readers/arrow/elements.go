@@ -261,12 +261,7 @@ func (c *reading) copy(to []byte, first, end, per, stride int) (rows int, err er
 	}
 	a, f := c.elements, c.leaf
 	if c.direct {
-		data := a.data.data[first*size : end*size]
-		if per*size == stride {
-			pyfeed.Copy(to, data)
-			return (end - first) / per, nil
-		}
-		scatter(to, data, per*size, stride)
+		record.Spread(to, a.data.data[first*size:end*size], stride, per*size)
 		return (end - first) / per, nil
 	}
 	for i, polled := first, first; i < end; {
@@ -298,61 +293,19 @@ func (c *reading) copy(to []byte, first, end, per, stride int) (rows int, err er
 					continue
 				}
 			}
-			data, need := from.data.data, (j+1)*size
 			switch leaf.kind {
 			case typeBool:
-				need = j>>3 + 1
+				into[0] = from.data.data[j>>3] >> (j & 7) & 1
 			case typeDecimal:
-				need = (j + 1) * leaf.width
-			}
-			if need > len(data) {
-				return rows, pyfeed.Errorf(pyfeed.Corrupt, "%v: expected %d bytes of values, found %d", c.column, need, len(data))
-			}
-			switch leaf.kind {
-			case typeBool:
-				into[0] = data[j>>3] >> (j & 7) & 1
-			case typeDecimal:
-				binary.NativeEndian.PutUint64(into, math.Float64bits(decimal(data[j*leaf.width:][:leaf.width], leaf.size)))
+				binary.NativeEndian.PutUint64(into, math.Float64bits(decimal(from.data.data[j*leaf.width:][:leaf.width], leaf.size)))
 			default:
-				copy(into, data[j*size:need])
+				copy(into, from.data.data[j*size:j*size+size])
 			}
 			i++
 		}
 		rows++
 	}
 	return rows, nil
-}
-
-// scatter copies rows of size bytes to positions that are stride bytes apart.
-func scatter(to, from []byte, size, stride int) {
-	at := 0
-	switch size {
-	case 1:
-		for _, b := range from {
-			to[at] = b
-			at += stride
-		}
-	case 2:
-		for ; len(from) >= 2; from = from[2:] {
-			binary.NativeEndian.PutUint16(to[at:], binary.NativeEndian.Uint16(from))
-			at += stride
-		}
-	case 4:
-		for ; len(from) >= 4; from = from[4:] {
-			binary.NativeEndian.PutUint32(to[at:], binary.NativeEndian.Uint32(from))
-			at += stride
-		}
-	case 8:
-		for ; len(from) >= 8; from = from[8:] {
-			binary.NativeEndian.PutUint64(to[at:], binary.NativeEndian.Uint64(from))
-			at += stride
-		}
-	default:
-		for ; len(from) >= size; from = from[size:] {
-			copy(to[at:at+size], from)
-			at += stride
-		}
-	}
 }
 
 // decimal returns the nearest float64 of an integer of size bytes times 10^-scale.

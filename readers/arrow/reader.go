@@ -302,6 +302,10 @@ func (r *records) dictionaryOf(f *field, at int) (*dictionary, error) {
 		}
 		l.last = i
 	}
+	if found := l.parts[0].field; !found.sameType(f) { // the file was damaged: the values were loaded for another column
+		return nil, pyfeed.Errorf(pyfeed.Corrupt, "expected values of the type of column %q in dictionary %d, found those of column %q, which has another type",
+			shorten(f.name), f.dictionary, shorten(found.name))
+	}
 	return &l.dictionary, nil
 }
 

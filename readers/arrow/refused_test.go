@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 
@@ -264,5 +265,26 @@ func TestHalf(t *testing.T) {
 	}
 	if _, err := parseElement("65520", c); err == nil {
 		t.Error("65520: expected an error, found none")
+	}
+}
+
+// A column whose dictionary has values of another type, since its number was damaged, is refused: the bytes of text are no
+// numbers.
+func TestADictionaryOfAnotherType(t *testing.T) {
+	data := read(t, "dictionary.arrow")
+	found := ""
+	for at := 0; at+8 <= len(data); at += 4 {
+		if binary.LittleEndian.Uint64(data[at:]) != 1 { // may be the number of the dictionary of n, in the footer
+			continue
+		}
+		damaged := slices.Clone(data)
+		binary.LittleEndian.PutUint64(damaged[at:], 0) // that of s
+		if _, _, err := rows(t, damaged, record.Config{}); err != nil {
+			found += err.Error() + "\n"
+		}
+	}
+	const want = `expected values of the type of column "n" in dictionary 0, found those of column "s", which has another type`
+	if !strings.Contains(found, want) {
+		t.Errorf("expected %q, found %s", want, found)
 	}
 }

@@ -2,6 +2,7 @@ package arrow
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
@@ -293,6 +294,11 @@ func (f *field) values(version int) *schema {
 	s := &schema{fields: []*field{&v}}
 	s.count.field(&v, version)
 	return s
+}
+
+// sameType reports whether the values of two fields have the same type.
+func (f *field) sameType(g *field) bool {
+	return f.kind == g.kind && f.dtype == g.dtype && f.width == g.width && f.size == g.size && slices.EqualFunc(f.children, g.children, (*field).sameType)
 }
 
 // isBytes reports whether elements are byte strings of any size.
