@@ -1,8 +1,6 @@
 package record
 
 import (
-	"unsafe"
-
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
 )
@@ -86,30 +84,3 @@ func (b *Block) pack(pool *memory.Pool) *Block {
 }
 
 func align(n, to int) int { return (n + to - 1) / to * to }
-
-// Spread copies elements of size bytes, which lie one behind the other, to positions that are stride bytes apart. The last
-// position needs only size bytes.
-func Spread(to, from []byte, stride, size int) {
-	n := len(from) / max(size, 1)
-	switch {
-	case n == 0:
-	case stride == size:
-		copy(to, from)
-	case size == 4:
-		_ = to[(n-1)*stride+3]
-		t, f := unsafe.Pointer(unsafe.SliceData(to)), unsafe.Pointer(unsafe.SliceData(from))
-		for i := range n {
-			*(*[4]byte)(unsafe.Add(t, i*stride)) = *(*[4]byte)(unsafe.Add(f, i*4))
-		}
-	case size == 8:
-		_ = to[(n-1)*stride+7]
-		t, f := unsafe.Pointer(unsafe.SliceData(to)), unsafe.Pointer(unsafe.SliceData(from))
-		for i := range n {
-			*(*[8]byte)(unsafe.Add(t, i*stride)) = *(*[8]byte)(unsafe.Add(f, i*8))
-		}
-	default:
-		for i := range n {
-			copy(to[i*stride:][:size], from[i*size:])
-		}
-	}
-}
