@@ -345,10 +345,8 @@ func (b *batchBuilder) joinSpans(track trace.Track) (*pyfeed.Tuple, error) {
 	batch.Pass, batch.From = pass, c.Origin(0).Batch(n)
 	b.offsets = slices.Grow(b.offsets[:0], (n+1)*len(first.Slots)) // the LoDs must not move
 	err := error(nil)
-	for i := range batch.Slots {
-		if err = cmp.Or(err, b.setSpansSpec(&batch.Slots[i], &first.Slots[i], i)); err != nil {
-			break
-		}
+	for i := 0; i < len(batch.Slots) && err == nil; i++ {
+		err = b.setSpansSpec(&batch.Slots[i], &first.Slots[i], i)
 	}
 	if err == nil {
 		err = batch.Allocate(b.reader.pool)
@@ -358,11 +356,9 @@ func (b *batchBuilder) joinSpans(track trace.Track) (*pyfeed.Tuple, error) {
 		return nil, err
 	}
 	start, bytes := trace.Begin(), 0
-	for i := range batch.Slots {
-		if err == nil {
-			bytes += len(batch.Slots[i].Data)
-			err = b.copySlot(&batch.Slots[i], i)
-		}
+	for i := 0; i < len(batch.Slots) && err == nil; i++ {
+		bytes += len(batch.Slots[i].Data)
+		err = b.copySlot(&batch.Slots[i], i)
 	}
 	trace.CopySince(track, "batch", start, bytes)
 	if err = cmp.Or(err, c.CheckTruncated()); err != nil {
@@ -386,9 +382,14 @@ func (b *batchBuilder) setSpansSpec(out, first *pyfeed.LoDTensor, i int) error {
 	} else {
 		dims = append(dims, first.Dims()...)
 	}
-	err := out.SetDims(dims)
+	return setDims(out, i, dims)
+}
+
+// setDims sets the dims of the i-th slot of a batch, whose data do not exist yet.
+func setDims(slot *pyfeed.LoDTensor, i int, dims pyfeed.Dims) error {
+	err := slot.SetDims(dims)
 	if err == nil {
-		_, err = out.Measure()
+		_, err = slot.Measure()
 	}
 	if err != nil {
 		return pyfeed.SlotErrorf(pyfeed.Shape, i, "%v", err)
@@ -480,13 +481,7 @@ func setJoinedSpec(out *pyfeed.LoDTensor, tuples []*pyfeed.Tuple, before, i int,
 	for l := range first.LoD {
 		out.LoD = append(out.LoD, mergeLoD(tuples, i, l))
 	}
-	if err := out.SetDims(dims); err != nil {
-		return pyfeed.SlotErrorf(pyfeed.Shape, i, "%v", err)
-	}
-	if _, err := out.Measure(); err != nil {
-		return pyfeed.SlotErrorf(pyfeed.Shape, i, "%v", err)
-	}
-	return nil
+	return setDims(out, i, dims)
 }
 
 // mismatchError is the error that a slot of the k-th tuple of a batch has another dtype or dims than expected.

@@ -87,15 +87,7 @@ func (s *stackedBatch) begin(c *record.Chunk, size int) error {
 // setRows sets the dims of the i-th slot for n rows.
 func (s *stackedBatch) setRows(i int, row pyfeed.Dims, n int) error {
 	var room [pyfeed.MaxRank]int64
-	to := &s.batch.Slots[i]
-	err := to.SetDims(append(append(room[:0], int64(n)), row...))
-	if err == nil {
-		_, err = to.Measure()
-	}
-	if err != nil {
-		return pyfeed.SlotErrorf(pyfeed.Shape, i, "%v", err)
-	}
-	return nil
+	return setDims(&s.batch.Slots[i], i, append(append(room[:0], int64(n)), row...))
 }
 
 // add appends the instances of c, which c still owns. Spans are recorded on track.
