@@ -5,6 +5,7 @@ It notes in a file which rows it has trained with in each step.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -64,6 +65,10 @@ def train(how: str, folder: Path, log: Path, batch_size: int, kill_step: int | N
                 torch.save(state | {"reader": reader.state_dict()}, checkpoint.with_suffix(".partial"))
                 checkpoint.with_suffix(".partial").rename(checkpoint)
     torch.distributed.destroy_process_group()
+    # The model is in a cycle of references, and keeps the process group. A thread of the group needs the GIL to drop
+    # its last task: while the interpreter ends, that would end the process by std::terminate.
+    del model, optimizer
+    gc.collect()
 
 
 def train_rank(rank: int, world: int, rendezvous: Path, *arguments: Any) -> None:
@@ -75,6 +80,3 @@ def train_rank(rank: int, world: int, rendezvous: Path, *arguments: Any) -> None
 
 if __name__ == "__main__":
     train(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4]))
-    # On a machine under load, one of about fifty ranks ended by std::terminate, in the main thread, behind the end of
-    # the interpreter: probably a static object of C++ that has a thread. pyfeed has no C++.
-    os._exit(0)
