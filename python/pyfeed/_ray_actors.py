@@ -29,6 +29,8 @@ from .errors import EndOfData, InvalidArgument
 
 MakeReader = Callable[[int, int], Reader]
 
+COORDINATOR = "coordinator"  # its name in the namespace of the service
+
 # An array, or for a slot with LoD its data and the offsets of each level.
 Sent = Any
 

@@ -26,7 +26,7 @@ from ray.util.metrics import Counter, Gauge
 
 from . import _exit
 from ._producing import fail_pass
-from ._ray_actors import Description, Header, Position, Sent, received, size_of
+from ._ray_actors import COORDINATOR, Description, Header, Position, Sent, received, size_of
 from .errors import ProducerError, QueueClosed, StateError
 
 _MAX_PAUSE_SECONDS = 0.5  # between two requests for the layout, while no worker is alive
@@ -36,7 +36,6 @@ _ANSWER_SECONDS = 5.0  # after which the coordinator is asked again
 _REFRESH_SECONDS = 1.0  # after which the layout is requested again, and the progress reported
 _WARN_SECONDS = 30.0  # without a worker, after which a warning is logged
 _MAX_DEATHS = 6  # of workers during one request, and two more for each worker: beyond, the request itself ends them
-_COORDINATOR = "coordinator"
 
 _log = logging.getLogger("pyfeed.ray")
 
@@ -397,7 +396,7 @@ class _Workers:
                     return
                 self._layout = ray.get(self._refresh) or self._layout
                 self._unanswered = 0.0
-            coordinator = self._handle(_COORDINATOR)
+            coordinator = self._handle(COORDINATOR)
             coordinator.report.remote(rank, dict(progress))
             self._refresh = coordinator.layout.remote()
         except (ValueError, ray.exceptions.RayError):  # the next request that fails tells why
@@ -434,7 +433,7 @@ class _Workers:
         pause, warn = 0.02, time.monotonic() + _WARN_SECONDS
         while not stopped():
             try:
-                coordinator = self._handle(_COORDINATOR)
+                coordinator = self._handle(COORDINATOR)
             except ValueError as error:
                 raise StateError(
                     "FeedReader: expected a running service, found that it was shut down, or that the process "
@@ -445,7 +444,7 @@ class _Workers:
                 self._layout = ray.get(call, timeout=_ANSWER_SECONDS)
                 self._refresh, self._unanswered = None, 0.0
             except ray.exceptions.RayError as error:
-                self._handles.pop(_COORDINATOR, None)
+                self._handles.pop(COORDINATOR, None)
                 self._layout = _without(self._layout, failed)
                 self._refresh = call  # it is taken when the coordinator has answered
                 if isinstance(error, ray.exceptions.GetTimeoutError):
@@ -468,7 +467,7 @@ class _Workers:
         if self._unanswered >= self._stall_timeout:
             _log.warning("the coordinator of service %s does not answer: it is started again", self._namespace)
             with contextlib.suppress(ValueError, ray.exceptions.RayError):
-                ray.kill(self._handle(_COORDINATOR), no_restart=False)
+                ray.kill(self._handle(COORDINATOR), no_restart=False)
             self._unanswered = None
 
 

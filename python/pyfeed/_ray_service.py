@@ -14,7 +14,7 @@ from . import _arguments, _ranks
 from ._arguments import function, integer, mapping, optional, validate
 from ._attributes import decode, encode
 from ._place import Place, check_place
-from ._ray_actors import Coordinator, Description, MakeReader, Position, Worker, slot_name
+from ._ray_actors import COORDINATOR, Coordinator, Description, MakeReader, Position, Worker, slot_name
 from ._ray_feed import Feeder, FeedPosition, StreamPosition, Streams, check_connected
 from ._reader import Reader, feed
 from .errors import InvalidArgument, StateError, Timeout
@@ -198,7 +198,7 @@ class FeedService:
         """
         check_connected("stats")
         try:
-            coordinator = ray.get_actor("coordinator", namespace=self._namespace)
+            coordinator = ray.get_actor(COORDINATOR, namespace=self._namespace)
         except ValueError as error:
             raise StateError("stats: expected a running service, found that it was shut down") from error
         try:
@@ -245,7 +245,7 @@ class _Owner:
         self._count = 0
         self._coordinator = (
             ray.remote(Coordinator)
-            .options(name="coordinator", namespace=namespace, num_cpus=0, max_restarts=-1, max_task_retries=-1)
+            .options(name=COORDINATOR, namespace=namespace, num_cpus=0, max_restarts=-1, max_task_retries=-1)
             .remote(namespace, num_streams)
         )
 
