@@ -240,10 +240,9 @@ def compare(args: argparse.Namespace) -> None:
             for name in libraries:
                 result = run(name, path, args.seconds)
                 print(name, {key: round(value, 2) for key, value in result.items()}, flush=True)
-                ratio = result["rate"] / (
-                    found["pyfeed"][len(found[name])]["rate"] if name != "pyfeed" else result["rate"]
-                )
-                found[name].append({**result, "cpu_batch": result["cpu"] / result["batches"], "ratio": ratio})
+                result["cpu_batch"] = result["cpu"] / result["batches"]
+                found[name].append(result)
+                result["ratio"] = result["rate"] / found["pyfeed"][-1]["rate"]  # pyfeed is the first of each turn
     print(f"{'':16} {'batches/s':>10} {'x pyfeed':>22} {'first (s)':>10} {'CPU s/batch':>12} {'memory (MB)':>12}")
     for name, results in found.items():
         middle = {key: statistics.median(result[key] for result in results) for key in results[0]}
