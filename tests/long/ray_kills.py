@@ -33,6 +33,11 @@ from ray.cluster_utils import Cluster
 from . import ray_trainer
 
 PERIOD, FAILURES = 0.5, 10  # seconds between two checks of a node, and failed checks after which it is lost
+HEALTH = {
+    "health_check_initial_delay_ms": 1000,
+    "health_check_period_ms": int(PERIOD * 1000),
+    "health_check_failure_threshold": FAILURES,
+}
 KINDS = {"worker": 10, "process": 8, "coordinator": 4, "node": 3, "trainer": 2, "stop": 8, "pause": 2}  # frequencies
 STALL = 3.0  # seconds after which a worker hangs
 STOPPED = 12.0  # seconds for which a process is stopped, at most
@@ -48,23 +53,7 @@ class Campaign:
         self.folder, self.rng, self.kinds = folder, random.Random(seed), kinds
         self.kills: list[tuple[float, str]] = []
         self.stopped: dict[int, float] = {}  # processes, and when they continue
-        self.cluster = Cluster(
-            initialize_head=True,
-            connect=True,
-            head_node_args={
-                "num_cpus": 1,
-                "include_dashboard": False,
-                "object_store_memory": 200 << 20,
-                "_system_config": {
-                    "health_check_initial_delay_ms": 1000,
-                    "health_check_period_ms": int(PERIOD * 1000),
-                    "health_check_failure_threshold": FAILURES,
-                },
-            },
-        )
-        self.address = self.cluster.address
-        self.nodes = [self.add_node() for _ in range(3)]
-        self.cluster.wait_for_nodes()
+        self.address = self.start_cluster()
         self.service = FeedService(
             ray_trainer.make_feed(0.0005),
             num_streams=ray_trainer.STREAMS,
@@ -74,6 +63,25 @@ class Campaign:
             stall_timeout=STALL,
         )
         self.trainers = [self.start_trainer(rank) for rank in range(2)]
+
+    def start_cluster(self) -> str:
+        """Start a head and nodes for workers, connect with it, and return its address."""
+        self.cluster = Cluster(
+            initialize_head=True,
+            connect=True,
+            head_node_args={
+                "num_cpus": 1,
+                "include_dashboard": False,
+                "object_store_memory": 200 << 20,
+                "_system_config": HEALTH,
+            },
+        )
+        self.nodes = [self.add_node() for _ in range(3)]
+        self.cluster.wait_for_nodes()
+        return str(self.cluster.address)
+
+    def end_cluster(self) -> None:
+        self.cluster.shutdown()
 
     def add_node(self) -> Any:
         return self.cluster.add_node(num_cpus=2, resources={"preprocessing": 4}, object_store_memory=100 << 20)
@@ -173,7 +181,7 @@ class Campaign:
             trainer.wait()
         self.service.shutdown()
         ray.shutdown()
-        self.cluster.shutdown()
+        self.end_cluster()
 
 
 def check(folder: Path) -> dict[str, Any]:

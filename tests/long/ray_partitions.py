@@ -14,8 +14,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
-import random
 import subprocess
 import sys
 import tempfile
@@ -24,19 +22,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import ray
-from pyfeed.ray import FeedService
 
-from . import ray_kills, ray_trainer
+from . import ray_kills
 
 NODES = 3
 LONGEST = 12.0  # seconds of a partition
 BRIDGE, NETWORK, PORT = "pyfeed-bridge", "10.77.0", 6399
 HEAD = f"{NETWORK}.1:{PORT}"
-HEALTH = {
-    "health_check_initial_delay_ms": 1000,
-    "health_check_period_ms": int(ray_kills.PERIOD * 1000),
-    "health_check_failure_threshold": ray_kills.FAILURES,
-}
 
 
 def run(command: str) -> None:
@@ -75,25 +67,21 @@ def network() -> Iterator[None]:
 class Campaign(ray_kills.Campaign):
     """A cluster in namespaces, a service and two trainers."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
-        self.folder, self.rng, self.kinds = folder, random.Random(seed), []
-        self.kills, self.stopped = [], {}
+    def start_cluster(self) -> str:
         self.restarted = 0
-        self.head = self.start(
-            ["--head", "--include-dashboard=false", f"--system-config={json.dumps(HEALTH)}"], 1, None
-        )
+        health = json.dumps(ray_kills.HEALTH)
+        self.head = self.start(1, "--head", f"--port={PORT}", "--include-dashboard=false", f"--system-config={health}")
         self.connect()
         self.nodes = [self.start_node(i) for i in range(NODES)]
-        self.service = FeedService(
-            ray_trainer.make_feed(0.0005),
-            num_streams=ray_trainer.STREAMS,
-            num_workers=4,
-            worker_options={"num_cpus": 0.1, "resources": {"preprocessing": 1}},
-            message_bytes=200_000,
-            stall_timeout=ray_kills.STALL,
-        )
-        self.address = HEAD
-        self.trainers = [self.start_trainer(rank) for rank in range(2)]
+        return HEAD
+
+    def end_cluster(self) -> None:
+        for node in [*self.nodes, self.head]:
+            node.terminate()
+        for node in [*self.nodes, self.head]:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                node.wait(20)
+            node.kill()
 
     def connect(self) -> None:
         end = time.monotonic() + ray_kills.STUCK
@@ -106,27 +94,23 @@ class Campaign(ray_kills.Campaign):
                     raise SystemExit(f"the head did not start: {error}") from error
                 time.sleep(0.2)
 
-    def start(self, options: list[str], address: int, namespace: str | None) -> subprocess.Popen[bytes]:
-        ray_command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--num-cpus=2"]
-        ray_command += [f"--node-ip-address={NETWORK}.{address}", f"--object-store-memory={100 << 20}", *options]
+    def start(self, host: int, *options: str, namespace: str | None = None) -> subprocess.Popen[bytes]:
         inside = ["ip", "netns", "exec", namespace] if namespace else []
-        if "--head" in options:
-            ray_command.append(f"--port={PORT}")
-        log = (self.folder / f"node-{address}").open("ab")
-        return subprocess.Popen([*inside, *ray_command], stdout=log, stderr=log)
+        command = [*inside, sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--num-cpus=2"]
+        command += [f"--node-ip-address={NETWORK}.{host}", f"--object-store-memory={100 << 20}", *options]
+        with (self.folder / f"node-{host}").open("ab") as log:
+            return subprocess.Popen(command, stdout=log, stderr=log)
 
     def start_node(self, i: int) -> subprocess.Popen[bytes]:
         resources = json.dumps({"preprocessing": 4})
-        return self.start([f"--address={HEAD}", f"--resources={resources}"], i + 2, f"pyfeed-{i}")
+        return self.start(i + 2, f"--address={HEAD}", f"--resources={resources}", namespace=f"pyfeed-{i}")
 
     def partition(self) -> None:
         """Cut a node off for a while, and start it anew if it has ended."""
         i, seconds = self.rng.randrange(NODES), self.rng.uniform(0.5, LONGEST)
         self.kills.append((time.time(), "partition"))
         run(f"ip link set pyfeed-{i} down")
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            time.sleep(0.05)
+        time.sleep(seconds)
         run(f"ip link set pyfeed-{i} up")
         self.wait_for_steps(20)
         for k, node in enumerate(self.nodes):
@@ -134,29 +118,14 @@ class Campaign(ray_kills.Campaign):
                 self.restarted += 1
                 self.nodes[k] = self.start_node(k)
 
-    def end(self) -> None:
-        (self.folder / "end").touch()
-        for trainer in self.trainers:
-            trainer.kill()
-            trainer.wait()
-        self.service.shutdown()
-        ray.shutdown()
-        for node in [*self.nodes, self.head]:
-            node.terminate()
-        for node in [*self.nodes, self.head]:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                node.wait(20)
-            node.kill()
-
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--partitions", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
-    os.environ["RAY_AUTH_MODE"] = "disabled"
     with tempfile.TemporaryDirectory() as name, network():
-        campaign = Campaign(Path(name), args.seed)
+        campaign = Campaign(Path(name), args.seed, [])
         began = time.monotonic()
         try:
             campaign.wait_for_steps(1)
