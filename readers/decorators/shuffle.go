@@ -72,7 +72,7 @@ func (r *shuffleReader) fill(ctx context.Context, c *record.Chunk) (end error) {
 	for c.Len() < r.size && end == nil && ctx.Err() == nil {
 		blocks := c.NumBlocks()
 		_, end = r.source.ReadInto(ctx, c, r.size-c.Len())
-		if !r.gathers.Load() || !c.FewForGather(r.size) {
+		if !r.gathers.Load() || !c.FitsGather(r.size) {
 			c.PackRows(blocks, r.gatherer.Pool)
 		}
 	}

@@ -48,8 +48,8 @@ func (c *Chunk) Permute(p Permutation, done <-chan struct{}) {
 // keeps, and that a shuffle takes. Blocks of 6 MiB gained nothing (docs/performance.md, "Blocks copied at once").
 const maxGathered = 4 << 20
 
-// FewForGather reports whether n instances of the average size of those of c are small enough for Gather to copy them.
-func (c *Chunk) FewForGather(n int) bool {
+// FitsGather reports whether n instances of the average size of those of c are small enough for Gather to copy them.
+func (c *Chunk) FitsGather(n int) bool {
 	return n <= maxGathered/max(c.bytes/max(len(c.items), 1), 1)
 }
 
@@ -98,7 +98,7 @@ func (g *Gatherer) Gather(c *Chunk, p Permutation, done <-chan struct{}) {
 	}
 	permute(order, p, &g.numbers, done)
 	if g.findRuns(items); len(g.runs) > len(items)/minRun && len(g.runs) > len(c.blocks) {
-		g.sort(c, order)
+		g.sortByBlock(c, order)
 		items = g.items
 		g.findRuns(items)
 	}
@@ -184,9 +184,9 @@ func (g *Gatherer) findRuns(items []item) {
 	}
 }
 
-// sort sets g.items to those of c, sorted by Block, with the tuples behind; and changes the numbers in order to those in
+// sortByBlock sets g.items to those of c, sorted by Block, with the tuples behind; and changes the numbers in order to those in
 // g.items. A reader that takes a row of each of some files in turn makes runs of one instance, which this joins.
-func (g *Gatherer) sort(c *Chunk, order []uint32) {
+func (g *Gatherer) sortByBlock(c *Chunk, order []uint32) {
 	next := make([]uint32, len(c.blocks)+1) // the next number for each Block, and for the tuples
 	group := func(it item) int { return int(min(it.block, uint32(len(c.blocks)))) }
 	for _, it := range c.items {
