@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+	"slices"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
@@ -89,16 +90,11 @@ func (r *records) read(slot int, c *column, missing *columns.Value, own bool) (*
 
 // parseElement returns the bytes of an element of a column.
 func parseElement(text string, c *column) ([]byte, error) {
-	kind, _ := number.KindOf(c.dtype)
-	bits, fault := number.Parse([]byte(text), c.dtype, kind)
-	if fault != number.OK {
+	element, ok := number.Element(text, c.dtype)
+	if !ok {
 		return nil, fmt.Errorf("expected a value of %v, found %q", c.dtype, text)
 	}
-	element, size := make([]byte, c.size), c.dtype.Size()
-	for at := 0; at < len(element); at += size { // several bytes of a fixed_size_binary
-		record.PutElement(element[at:], size, bits)
-	}
-	return element, nil
+	return slices.Repeat(element, c.size/len(element)), nil // several bytes of a fixed_size_binary
 }
 
 // begin prepares the column for a batch. After storage.ErrInterrupted, the next call goes on.

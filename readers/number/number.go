@@ -249,6 +249,19 @@ func Parse(b []byte, d pyfeed.DType, k Kind) (bits uint64, f Fault) {
 	return uint64(h), OK
 }
 
+// Element returns the element of a dtype that a text stands for, such as the value of nulls in an option. It returns false
+// if the dtype cannot represent it.
+func Element(text string, d pyfeed.DType) ([]byte, bool) {
+	kind, known := KindOf(d)
+	if !known {
+		return nil, false
+	}
+	bits, fault := Parse([]byte(text), d, kind)
+	element := make([]byte, d.Size())
+	record.PutElement(element, len(element), bits)
+	return element, fault == OK
+}
+
 // ParseBool parses true, false, 0 or 1, ignoring case.
 func ParseBool(b []byte) (uint64, Fault) {
 	switch len(b) {

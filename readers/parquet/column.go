@@ -7,6 +7,7 @@ import (
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/readers/columns"
+	"github.com/pyfeed/pyfeed/readers/number"
 	"github.com/pyfeed/pyfeed/readers/record"
 )
 
@@ -440,7 +441,7 @@ func newColumn(slot int, l *leaf, kind outputKind, dtype pyfeed.DType, size int,
 		return c, fmt.Errorf("%v: %w", l, err)
 	}
 	if fallback != nil {
-		element, ok := parseDefault(string(*fallback), dtype)
+		element, ok := number.Element(string(*fallback), dtype)
 		if !ok {
 			if g.fallback != nil { // that of the options may be for other columns
 				return c, fmt.Errorf("%v: default: expected a value of %v, found %q", l, dtype, *fallback)

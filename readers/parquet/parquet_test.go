@@ -615,25 +615,6 @@ func TestLevels(t *testing.T) {
 }
 
 // A default is parsed as the other formats parse numbers: floats are rounded to the dtype, and it has to be in its range.
-func TestDefaults(t *testing.T) {
-	for _, c := range []struct {
-		text  string
-		dtype pyfeed.DType
-		want  string // "": no element is the default
-	}{
-		{"true", pyfeed.Bool, "01"}, {"0", pyfeed.Bool, "00"}, {"2", pyfeed.Bool, ""},
-		{"-1", pyfeed.Int8, "ff"}, {"128", pyfeed.Int8, ""}, {"-1", pyfeed.Uint8, ""}, {"1.5", pyfeed.Int32, ""},
-		{"18446744073709551615", pyfeed.Uint64, "ffffffffffffffff"},
-		{"0.1", pyfeed.Float16, "662e"}, {"-2", pyfeed.Float16, "00c0"}, {"nan", pyfeed.Float16, "007e"}, {"1e6", pyfeed.Float16, ""},
-		{"0.1", pyfeed.Float32, "cdcccc3d"}, {"1e39", pyfeed.Float32, ""}, {"0.1", pyfeed.Float64, "9a9999999999b93f"}, {"x", pyfeed.Float64, ""},
-	} {
-		element, ok := parseDefault(c.text, c.dtype)
-		if ok != (c.want != "") || ok && !bytes.Equal(element, formattest.Hex(c.want)) {
-			t.Errorf("%s as %v: expected %q, found %x, %v", c.text, c.dtype, c.want, element, ok)
-		}
-	}
-}
-
 // The errors of a footer name the column by its number, because the columns of a row group are those of the schema.
 func TestMetadataOfColumns(t *testing.T) {
 	for want, fields := range map[string]func(w *thriftWriter){

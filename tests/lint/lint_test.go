@@ -72,7 +72,7 @@ var allowed = map[string][]string{
 	"readers/mds":      append([]string{"readers/columns"}, format...),
 	"readers/npy":      format,
 	"readers/npz":      append([]string{"readers/npy"}, format...),
-	"readers/parquet":  append([]string{"pyfeed/wait", "readers/columns"}, format...),
+	"readers/parquet":  append([]string{"pyfeed/wait", "readers/columns", "readers/number"}, format...),
 	"readers/raw":      format,
 	"readers/recordio": format,
 	"readers/tar":      append([]string{"readers/npy"}, format...),
