@@ -22,6 +22,7 @@ def _start(workload: Batches) -> None:
     import ray
 
     ray.init(
+        "local",
         num_cpus=workload.producers + 1,
         object_store_memory=1 << 31,
         include_dashboard=False,
@@ -98,7 +99,7 @@ def cold_start(folder: str, workload: Any, shuffle: bool) -> Any:
 def interruption_workers(item: Any = slow_item) -> Callable[[], object]:
     import ray.data
 
-    ray.init(num_cpus=2, include_dashboard=False)
+    ray.init("local", num_cpus=2, include_dashboard=False)
     data = ray.data.range(1000, override_num_blocks=100).map(_Item(item))
     iterator = iter(data.iter_batches(batch_size=1))
     return lambda: next(iterator)
@@ -117,6 +118,7 @@ def training(workload: Training, workers: int) -> Passes:
     import ray
 
     ray.init(
+        "local",
         num_cpus=workers + 1,
         object_store_memory=2 << 30,
         include_dashboard=False,
@@ -148,6 +150,7 @@ def files(workload: Files) -> Callable[[], Iterator[Batch]]:
 
     os.environ["RAY_DATA_DISABLE_PROGRESS_BARS"] = "1"
     ray.init(
+        "local",
         num_cpus=workload.cores,
         include_dashboard=False,
         log_to_driver=False,

@@ -41,7 +41,7 @@ def test_a_data_loader_that_forks_says_so(paths: list[str]) -> None:
 
 
 def test_tasks_of_ray(paths: list[str]) -> None:
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
     try:
         task = ray.remote(num_cpus=1)(numbers)
         found = ray.get([task.remote(paths, rank, 2) for rank in range(2)], timeout=100)
