@@ -47,6 +47,7 @@ enum { PFI_IS_FORKED = 1, PFI_IS_POISONED = 2 };
 extern int pfi_disabled;
 
 void pfi_poison(void);
+void pfi_release_tables(void);
 pf_status pfi_fail(pf_error *err, pf_status status, int32_t slot, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 void pfi_gather(void *to, const pf_tensor *from);

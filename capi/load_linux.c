@@ -1,4 +1,4 @@
-/* Code that runs when the library is loaded, before Go starts. */
+/* Code that runs when the library has been loaded and Go has started. */
 #define _GNU_SOURCE
 #include <elf.h>
 #include <link.h>
@@ -6,17 +6,23 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "internal.h"
+
 extern const ElfW(Ehdr) __ehdr_start __attribute__((visibility("hidden")));
 
-/* Gives the pages of the relocations back to the system. They are a tenth of the library, and the dynamic loader no
- * longer needs them. A page that is read again is loaded from the file again. */
-__attribute__((constructor)) static void drop_relocations(void) {
-    const char *base = (const char *)&__ehdr_start;
-    const ElfW(Phdr) *segments = (const ElfW(Phdr) *)(base + __ehdr_start.e_phoff);
+/* Gives the pages of the library's read-only tables back to the system: the relocations, which only the dynamic loader
+ * reads, and Go's tables of functions, of which the start reads more than the rest of the program. A page that is read
+ * again is mapped again. The pages of code are kept: a debugger may have written a breakpoint into them. */
+void pfi_release_tables(void) {
+    const ElfW(Phdr) *segments = (const ElfW(Phdr) *)((const char *)&__ehdr_start + __ehdr_start.e_phoff);
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t moved = 0; /* by how much the library lies above the addresses in the file */
     for (int i = 0; i < __ehdr_start.e_phnum; i++) {
         const ElfW(Phdr) *s = &segments[i];
-        if (s->p_type != PT_LOAD || s->p_flags != PF_R || s->p_offset != 0) continue;
-        uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-        madvise((void *)((uintptr_t)base & -page), s->p_filesz & -page, MADV_DONTNEED); /* advice */
+        if (s->p_type != PT_LOAD) continue;
+        if (s->p_offset == 0) moved = (uintptr_t)&__ehdr_start - s->p_vaddr; /* the first of them */
+        if (s->p_flags != PF_R) continue;
+        uintptr_t first = (moved + s->p_vaddr) & -page, end = moved + s->p_vaddr + s->p_filesz;
+        madvise((void *)first, end - first, MADV_DONTNEED); /* advice */
     }
 }

@@ -22,8 +22,6 @@ from ._structure import DTypes, LoDLevels, Shapes, Structure
 from .errors import ForkError, InvalidArgument, NotFoundError, RecordIndexError, StateError
 
 if TYPE_CHECKING:
-    pass
-
     from ._preview import Preview
 
 
