@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import ray
 import ray.cloudpickle
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from . import _arguments, _ranks
 from ._arguments import function, integer, mapping, optional, validate
@@ -243,9 +244,18 @@ class _Owner:
         self._make_reader = ray.cloudpickle.dumps(make_reader)
         self._workers: dict[str, Any] = {}
         self._count = 0
+        here = ray.get_runtime_context().get_node_id()
         self._coordinator = (
             ray.remote(Coordinator)
-            .options(name=COORDINATOR, namespace=namespace, num_cpus=0, max_restarts=-1, max_task_retries=-1)
+            .options(
+                name=COORDINATOR,
+                namespace=namespace,
+                num_cpus=0,
+                max_restarts=-1,
+                max_task_retries=-1,
+                # On this node, while it lives: another one may be cut off from the network.
+                scheduling_strategy=NodeAffinitySchedulingStrategy(here, soft=True),
+            )
             .remote(namespace, num_streams)
         )
 

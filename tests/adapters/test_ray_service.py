@@ -450,6 +450,15 @@ def test_a_stopped_worker_with_two_trainers(cluster: Any, own_path: str) -> None
     assert [flat(rows) for rows in zip(*parts, strict=True)] == [rows[: len(rows) // 2 * 2] for rows in every]
 
 
+def test_the_coordinator_stays_on_the_node_of_the_service(cluster: Any, path: str) -> None:
+    here = ray.get_runtime_context().get_node_id()
+    for _ in range(3):  # three nodes have room for it
+        with serve(feed_of(path), num_workers=1) as service:
+            coordinator = ray.get_actor("coordinator", namespace=service._namespace)
+            node = coordinator.__ray_call__.remote(lambda self: ray.get_runtime_context().get_node_id())
+            assert ray.get(node) == here
+
+
 def test_a_worker_that_is_stopped_while_a_reader_is_made(cluster: Any, own_path: str) -> None:
     (every,) = expected(feed_of(own_path))
     with ThreadPoolExecutor(1) as pool, serve(feed_of(own_path), stall_timeout=2) as service:

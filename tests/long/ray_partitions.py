@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -60,6 +61,7 @@ def network() -> Iterator[None]:
         yield
     finally:
         for link in links:
+            subprocess.run(["ip", "link", "del", link], capture_output=True, check=False)
             subprocess.run(["ip", "netns", "del", link], capture_output=True, check=False)
         subprocess.run(["ip", "link", "del", BRIDGE], capture_output=True, check=False)
 
@@ -72,7 +74,14 @@ class Campaign(ray_kills.Campaign):
         health = json.dumps(ray_kills.HEALTH)
         self.head = self.start(1, "--head", f"--port={PORT}", "--include-dashboard=false", f"--system-config={health}")
         self.connect()
-        self.nodes = [self.start_node(i) for i in range(NODES)]
+        self.nodes: list[subprocess.Popen[bytes]] = []
+        for i in range(NODES):  # one by one: they share a folder
+            self.nodes.append(self.start_node(i))
+            end = time.monotonic() + ray_kills.STUCK
+            while sum(node["Alive"] for node in ray.nodes()) < i + 2:
+                if self.nodes[i].poll() is not None or time.monotonic() > end:
+                    raise SystemExit(f"node {i} did not start:\n{(self.folder / f'node-{i + 2}').read_text()}")
+                time.sleep(0.1)
         return HEAD
 
     def end_cluster(self) -> None:
@@ -124,6 +133,7 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
+    os.environ["RAY_AUTH_MODE"] = "disabled"  # `ray start` makes no token
     with tempfile.TemporaryDirectory() as name, network():
         campaign = Campaign(Path(name), args.seed, [])
         began = time.monotonic()
