@@ -346,7 +346,7 @@ class Coordinator:
         """
         names = self._names(fresh=bool(failed))
         for name in failed:
-            if name in names and (self._pings.get(name) is None or _is_done(self._pings[name])):
+            if name in names and (self._pings.get(name) is None or is_done(self._pings[name])):
                 self._pings[name] = None  # an answer from before the report shows nothing
         _wait_for_all([self._ping(name) for name in names if name in self._pings], self.ANSWER)
         workers = [name for name in names if self._answers(name)]
@@ -403,7 +403,7 @@ class Coordinator:
     def _answers(self, name: str) -> bool:
         """Report whether a worker is alive, as far as is known."""
         call = self._pings.get(name)
-        if call is None or not _is_done(call):
+        if call is None or not is_done(call):
             return name not in self._pings
         try:
             ray.get(call)
@@ -427,7 +427,7 @@ class Coordinator:
         takers = []
         for name, call in calls.items():
             with contextlib.suppress(ray.exceptions.RayError):
-                if _is_done(call):
+                if is_done(call):
                     ray.get(call)
                     takers.append(name)
         return takers or workers
@@ -459,5 +459,6 @@ def _wait_for_all(calls: Iterable[Any], timeout: float) -> None:
         ray.wait(calls, num_returns=len(calls), timeout=timeout)
 
 
-def _is_done(call: Any) -> bool:
+def is_done(call: Any) -> bool:
+    """Report whether what a reference stands for is there: a value, or an error."""
     return bool(ray.wait([call], timeout=0)[0])

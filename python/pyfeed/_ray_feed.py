@@ -26,7 +26,7 @@ from ray.util.metrics import Counter, Gauge
 
 from . import _exit
 from ._producing import fail_pass
-from ._ray_actors import COORDINATOR, Description, Header, Position, Sent, received, size_of
+from ._ray_actors import COORDINATOR, Description, Header, Position, Sent, is_done, received, size_of
 from .errors import ProducerError, QueueClosed, StateError
 
 _MAX_PAUSE_SECONDS = 0.5  # between two requests for the layout, while no worker is alive
@@ -96,7 +96,7 @@ class _Stopped(Exception):
 
 
 class _NoAnswer(ray.exceptions.RayError):  # type: ignore[misc]
-    """A worker did not answer a ping in time."""
+    """A worker did not answer a ping in time, or its message did not arrive."""
 
 
 class Streams:
@@ -221,7 +221,9 @@ class Streams:
         while True:
             request = self._requests[stream]
             try:
-                self._workers.wait(request.worker, request.batches, deaths, stopped, self._count_wait)
+                self._workers.wait(
+                    request.worker, request.batches, deaths, stopped, self._count_wait, header=request.header
+                )
                 header, batches = ray.get([request.header, request.batches])
             except ray.exceptions.RayError as error:
                 self.progress["retries"] += 1
@@ -230,8 +232,9 @@ class Streams:
                 what = f"batch {request.at.number} of pass {request.at.pass_id} of stream {stream}"
                 self._workers.failed(request.worker, error, deaths, what, stopped)
                 # Other streams' requests to this worker are repeated now, so that their batches are made meanwhile.
+                cut_off = isinstance(error, _NoAnswer)
                 for other, sent in list(self._requests.items()):
-                    if other == stream or (sent.worker == request.worker and _is_lost(sent)):
+                    if other == stream or (sent.worker == request.worker and _is_lost(sent, cut_off=cut_off)):
                         self._request(other, sent.at, 0, stopped)
                 continue
             del self._requests[stream]
@@ -315,6 +318,7 @@ class _Workers:
         deaths: int,
         stopped: Callable[[], bool],
         poll: Callable[[], None] = lambda: None,
+        header: Any = None,
     ) -> None:
         """Wait until a worker has answered a call, and ask it meanwhile whether it is alive.
 
@@ -329,27 +333,35 @@ class _Workers:
             holds the GIL looks like a worker that hangs, in every worker.
         stopped, poll : callable
             They are called every `_POLL_SECONDS`.
+        header : optional
+            The reference of what the same call returns in the reply itself. When it is there, the message is made, and
+            Ray transfers it. If the connection breaks meanwhile, Ray may try again only much later.
 
         Raises
         ------
         RayError
-            The worker has ended, which Ray says within two seconds, or it does not answer.
+            The worker has ended, which Ray says within two seconds, or it does not answer, or its message does not
+            arrive.
         """
         check_connected("FeedReader")
-        ping, silent = None, 0.0
+        ping, silent, in_transit = None, 0.0, 0.0
         while not ray.wait([call], timeout=_POLL_SECONDS)[0]:
             if stopped():
                 raise _Stopped
             check_connected("FeedReader")
             poll()
+            limit = self._stall_timeout * (deaths + 1)
+            if header is not None and is_done(header):
+                in_transit += _POLL_SECONDS
+                if in_transit >= limit:
+                    raise _NoAnswer(f"the message of {name} has not arrived for {in_transit:.1f} s")
             if ping is None:
                 ping, silent = self._handle_of(name).ping.remote(), 0.0
-            elif ray.wait([ping], timeout=0)[0]:
+            elif is_done(ping):
                 ray.get(ping)
                 ping = None
             else:
                 silent += _POLL_SECONDS  # and not by the clock: this process may have been stopped itself
-                limit = self._stall_timeout * (deaths + 1)
                 if silent >= (limit if name in self._layout.values() else min(limit, _SUSPECT_SECONDS)):
                     self._silent[name] = ping
                     raise _NoAnswer(f"{name} has not answered for {silent:.1f} s")
@@ -391,7 +403,7 @@ class _Workers:
         self._refreshed = time.monotonic()
         try:
             if self._refresh is not None:
-                if not ray.wait([self._refresh], timeout=0)[0]:
+                if not is_done(self._refresh):
                     self._count_unanswered(_REFRESH_SECONDS)
                     return
                 self._layout = ray.get(self._refresh) or self._layout
@@ -424,7 +436,7 @@ class _Workers:
 
     def _is_silent(self, name: str) -> bool:
         """Whether a worker still owes this trainer the answer for which it has waited too long."""
-        if name in self._silent and ray.wait([self._silent[name]], timeout=0)[0]:
+        if name in self._silent and is_done(self._silent[name]):
             del self._silent[name]
         return name in self._silent
 
@@ -477,9 +489,9 @@ def _without(layout: dict[int, str], failed: list[str]) -> dict[int, str]:
     return {s: name if name in others else others[s % len(others)] for s, name in layout.items() if others}
 
 
-def _is_lost(request: _Request) -> bool:
-    """Whether a worker that has ended did not answer a request before."""
-    if not ray.wait([request.header], timeout=0)[0]:
+def _is_lost(request: _Request, *, cut_off: bool) -> bool:
+    """Whether a worker that has ended did not answer a request before; or one that is cut off did not deliver it."""
+    if not is_done(request.batches if cut_off else request.header):
         return True
     try:
         ray.get(request.header)

@@ -59,7 +59,8 @@ class FeedService:
     stall_timeout : float or None
         Seconds after which a worker hangs that answers nothing, not even a ping, while a trainer waits for it: it is
         stopped, its host is cut off, or a function holds the GIL. Other workers take its streams over until it answers
-        again, and what it still sends for them is refused. None: trainers wait for it.
+        again, and what it still sends for them is refused. A message that is made, but has not arrived after this
+        time, is requested again. None: trainers wait for both.
     batch_timeout : float or None
         Seconds that a worker may take for a batch, with the time to make its reader and to go to the position. A
         worker that takes longer while a trainer waits writes the stacks of its threads to its log, and ends. By
@@ -251,6 +252,7 @@ class _Owner:
                 name=COORDINATOR,
                 namespace=namespace,
                 num_cpus=0,
+                memory=1 << 20,  # Ray places an actor that needs nothing at random
                 max_restarts=-1,
                 max_task_retries=-1,
                 # On this node, while it lives: another one may be cut off from the network.

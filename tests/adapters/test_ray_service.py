@@ -450,6 +450,27 @@ def test_a_stopped_worker_with_two_trainers(cluster: Any, own_path: str) -> None
     assert [flat(rows) for rows in zip(*parts, strict=True)] == [rows[: len(rows) // 2 * 2] for rows in every]
 
 
+def test_a_message_that_does_not_arrive(cluster: Any, path: str) -> None:
+    """Its worker answers pings, and Ray has its header, but the connection broke before the rest was transferred."""
+    with serve(feed_of(path), stall_timeout=1) as service, service.reader() as reader:
+        assert next(reader) is not None  # the workers run
+        workers = _ray_feed._Workers(service._namespace, 1.0)
+        name, _ = workers.of(0, lambda: False)
+        never = ray.remote(num_cpus=0)(lambda: time.sleep(1000)).remote()
+        waited: list[float] = []
+
+        def poll() -> None:
+            waited.append(time.monotonic())
+
+        with pytest.raises(ray.exceptions.RayError, match=rf"the message of {name} has not arrived for 1\.0 s"):
+            workers.wait(name, never, 0, lambda: False, poll, header=ray.put("header"))
+        # Until the header is there, the worker may take its time.
+        asked = len(waited)
+        with pytest.raises(_ray_feed._Stopped):
+            workers.wait(name, never, 0, lambda: len(waited) >= 3 * asked, poll, header=never)
+        ray.cancel(never, force=True)
+
+
 def test_the_coordinator_stays_on_the_node_of_the_service(cluster: Any, path: str) -> None:
     here = ray.get_runtime_context().get_node_id()
     for _ in range(3):  # three nodes have room for it
