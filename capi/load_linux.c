@@ -20,7 +20,7 @@ void pfi_release_tables(void) {
     for (int i = 0; i < __ehdr_start.e_phnum; i++) {
         const ElfW(Phdr) *s = &segments[i];
         if (s->p_type != PT_LOAD) continue;
-        if (s->p_offset == 0) moved = (uintptr_t)&__ehdr_start - s->p_vaddr; /* the first of them */
+        if (s->p_offset == 0) moved = (uintptr_t)&__ehdr_start - s->p_vaddr; /* it comes first */
         if (s->p_flags != PF_R) continue;
         uintptr_t first = (moved + s->p_vaddr) & -page, end = moved + s->p_vaddr + s->p_filesz;
         madvise((void *)first, end - first, MADV_DONTNEED); /* advice */

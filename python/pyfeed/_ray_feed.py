@@ -490,7 +490,10 @@ def _without(layout: dict[int, str], failed: list[str]) -> dict[int, str]:
 
 
 def _is_lost(request: _Request, *, cut_off: bool) -> bool:
-    """Whether a worker that has ended did not answer a request before; or one that is cut off did not deliver it."""
+    """Report whether a request has to be sent again, to another worker.
+
+    Ray delivers what a worker made before it ended, but nothing of a worker that is cut off.
+    """
     if not is_done(request.batches if cut_off else request.header):
         return True
     try:
