@@ -216,8 +216,10 @@ func (r *Ring) reorder() {
 }
 
 // overwritten ends the pass because a worker has overwritten the ring's own data.
-func (r *Ring) overwritten(what string) {
-	r.fail(&pyfeed.ProducerError{Who: "a worker process", Message: "it has overwritten parts of the ring: " + what})
+func (r *Ring) overwritten(what string) { r.fail(overwrittenError(what)) }
+
+func overwrittenError(what string) *pyfeed.ProducerError {
+	return &pyfeed.ProducerError{Who: "a worker process", Message: "it has overwritten parts of the ring: " + what}
 }
 
 // take makes the tuple in a committed cell the pending tuple. It ends the pass with an error if the cell holds no valid

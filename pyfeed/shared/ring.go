@@ -337,13 +337,16 @@ func (r *Ring) Fail(pass pyfeed.Pass, failure error) error {
 	return nil
 }
 
-// beginEnd closes the gate to workers and tells the forwarder to end the pass. It returns false if the pass is already
-// ending or is not the current one.
+// beginEnd closes the gate to workers and tells the forwarder to end the pass, with an error if the gate was damaged:
+// workers may then have ended early. It returns false if the pass is already ending or is not the current one.
 func (r *Ring) beginEnd(pass pyfeed.Pass, failure error) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ending || r.pass == pyfeed.PassNone || r.pass != pass {
 		return false
+	}
+	if failure == nil && r.head.gate.Load() != r.gate { // the forwarder has not seen the damage yet
+		failure = overwrittenError("its gate")
 	}
 	r.ending, r.failure = true, failure
 	r.setGate(gateOf(pass) &^ openGate)

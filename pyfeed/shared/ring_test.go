@@ -1044,6 +1044,11 @@ func TestAnOverwrittenRing(t *testing.T) {
 			}
 			c.do("end")
 		}, broken + "its gate"},
+		{"the gate, and the pass ends before the forwarder sees it", func(b *bench, c *child) {
+			b.asleep()
+			b.ring.head.gate.And(^uint32(openGate))
+			b.ring.Close(pyfeed.PassCurrent)
+		}, broken + "its gate"},
 		{"a cell that the consumer holds", func(b *bench, c *child) {
 			c.do("push 1 1")
 			held, err := b.pop()
