@@ -25,6 +25,12 @@ type Origin struct {
 	Approximate bool  // Record is an estimate
 }
 
+// After returns the origin of the k-th record after that of o, in the same file.
+func (o Origin) After(k int) Origin {
+	o.Record += int64(k)
+	return o
+}
+
 // Location returns the origin as a Location for errors; nil if the tuple does not come from a file.
 func (o *Origin) Location() *Location {
 	if o.File == nil {
@@ -190,7 +196,7 @@ func (t *Tuple) EnsureExportable(pool *memory.Pool) (copied bool, err error) {
 	for i := range t.Slots {
 		s := &t.Slots[i]
 		at := uintptr(unsafe.Pointer(unsafe.SliceData(s.Data)))
-		fit = fit && !s.InHeap && at%uintptr(min(max(s.DType.Size(), 1), 8)) == 0
+		fit = fit && !s.InHeap && (at%8 == 0 || at%uintptr(min(max(s.DType.Size(), 1), 8)) == 0)
 	}
 	if fit {
 		return false, t.CheckTruncated()
@@ -249,6 +255,13 @@ func (t *Tuple) OnDevice() bool { return len(t.Slots) > 0 && t.Slots[0].OnDevice
 
 // CheckTruncated returns the first error of LoDTensor.CheckTruncated among the slots.
 func (t *Tuple) CheckTruncated() error {
+	if !memory.AnyTorn() {
+		return nil
+	}
+	return t.firstTruncation()
+}
+
+func (t *Tuple) firstTruncation() error {
 	for i := range t.Slots {
 		if err := t.Slots[i].CheckTruncated(i); err != nil {
 			return err

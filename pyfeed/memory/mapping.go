@@ -341,8 +341,9 @@ func (m *Mapping) diagnoseByName(from int64) {
 // Tear marks the file as written to: data already read from it is not reliable.
 func (m *Mapping) Tear() {
 	m.written.Store(true)
-	if atomic.SwapUint32((*uint32)(&m.guard.torn), 1) == 0 {
-		atomic.AddUint32((*uint32)(&C.pfm_torn), 1)
+	atomic.AddUint32((*uint32)(&C.pfm_torn), 1) // before the mark, as in the fault handler
+	if atomic.SwapUint32((*uint32)(&m.guard.torn), 1) != 0 {
+		atomic.AddUint32((*uint32)(&C.pfm_torn), ^uint32(0))
 	}
 	atomic.AddUint32((*uint32)(&C.pfm_faults), 1)
 }

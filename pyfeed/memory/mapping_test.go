@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 	"unsafe"
@@ -119,6 +120,33 @@ func TestTornAt(t *testing.T) {
 	m.Close()
 	if AnyTorn() {
 		t.Error("expected no Tear after the mapping was closed")
+	}
+}
+
+// Each thread that reads zeros in place of lost bytes finds AnyTorn, also if another thread has marked the file just now.
+func TestEveryThreadFindsAnyTorn(t *testing.T) {
+	page := int(pageSize)
+	for range 50 {
+		m, name := mapped(t, bytes.Repeat([]byte{7}, 2*page))
+		if err := os.Truncate(name, int64(page)); err != nil {
+			t.Fatal(err)
+		}
+		var begin, end sync.WaitGroup
+		begin.Add(1)
+		for range 8 {
+			end.Go(func() {
+				begin.Wait()
+				if b := m.Bytes()[page]; b != 0 || !AnyTorn() {
+					t.Errorf("expected 0 and a torn file, found %d and AnyTorn() = %t", b, AnyTorn())
+				}
+			})
+		}
+		begin.Done()
+		end.Wait()
+		m.Close()
+	}
+	if AnyTorn() {
+		t.Error("expected no Tear after the mappings were closed")
 	}
 }
 

@@ -42,8 +42,10 @@ static void on_bus_error(int number, siginfo_t *info, void *context) {
         while (offset < least && !__atomic_compare_exchange_n(&m->from, &least, offset, 0, __ATOMIC_RELAXED,
                                                               __ATOMIC_RELAXED)) {
         }
-        if (!__atomic_exchange_n(&m->torn, 1, __ATOMIC_ACQ_REL))
-            __atomic_fetch_add(&pfm_torn, 1, __ATOMIC_RELEASE);
+        /* Count first, then mark: a thread that finds the mark set must not find the count zero. */
+        __atomic_fetch_add(&pfm_torn, 1, __ATOMIC_RELEASE);
+        if (__atomic_exchange_n(&m->torn, 1, __ATOMIC_ACQ_REL))
+            __atomic_fetch_sub(&pfm_torn, 1, __ATOMIC_RELEASE);
         __atomic_fetch_add(&pfm_faults, 1, __ATOMIC_RELEASE);
         if (mmap(from, rest, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) !=
             MAP_FAILED)

@@ -102,10 +102,13 @@ var goParkers = sync.Pool{New: func() any { return &Parker{signal: make(chan str
 // meeting it stores now and returns it. If a later result differs from the present generation, the call is stale. If
 // ctx is not a Parker, the result is always now.
 func GenerationAtStart(ctx context.Context, owner any, now uint64) uint64 {
-	p, _ := ctx.(*Parker)
-	if p == nil {
-		return now
+	if p, _ := ctx.(*Parker); p != nil {
+		return p.generationAtStart(owner, now)
 	}
+	return now
+}
+
+func (p *Parker) generationAtStart(owner any, now uint64) uint64 {
 	for _, m := range p.generations {
 		if m.owner == owner {
 			return m.generation

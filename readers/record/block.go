@@ -67,9 +67,7 @@ func (b *Block) origin(k int) pyfeed.Origin {
 	case b.origins != nil:
 		return b.origins.of(k)
 	}
-	from := b.from
-	from.Record += int64(k)
-	return from
+	return b.from.After(k)
 }
 
 // Span is the position and size of a byte string.
@@ -320,6 +318,10 @@ func (b *Block) totalBytes() int {
 // Materialize makes t, an empty tuple, the k-th instance. The tuple takes over the instance's references to the memory.
 // An error says that the instance is damaged; then the references stay.
 func (b *Block) Materialize(t *pyfeed.Tuple, k int, offsets *Offsets) error {
+	if b.texts == nil && len(b.parts) == 1 {
+		b.materializePlaces(t, k)
+		return nil
+	}
 	if b.isString() {
 		if err := b.verify(k); err != nil {
 			return err
@@ -347,6 +349,22 @@ func (b *Block) Materialize(t *pyfeed.Tuple, k int, offsets *Offsets) error {
 		}
 	}
 	return nil
+}
+
+// materializePlaces is Materialize for a Block with a single part and without byte strings.
+func (b *Block) materializePlaces(t *pyfeed.Tuple, k int) {
+	buffer := b.parts[0].buffer
+	t.Resize(len(b.first.Slots))
+	if len(t.Slots) > 1 {
+		buffer.Retain(len(t.Slots) - 1)
+	}
+	for i := range t.Slots {
+		from, to := &b.first.Slots[i], &t.Slots[i]
+		lod := to.LoD // keep the allocated LoD slices of t
+		*to = *from
+		to.LoD = lod
+		to.Hold(unsafe.Slice((*byte)(b.address(i, k)), len(from.Data)), buffer)
+	}
 }
 
 // checkTruncated returns an error if the file that the instances lie in has become shorter.

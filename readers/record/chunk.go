@@ -211,9 +211,18 @@ func (c *Chunk) tupleOf(it item) (*pyfeed.Tuple, error) {
 
 // TakeOne takes the next instance, of which there MUST be one. If it is damaged, it stays the next.
 func (c *Chunk) TakeOne() (*pyfeed.Tuple, error) {
-	var out [1]*pyfeed.Tuple
-	_, err := c.Take(out[:])
-	return out[0], err
+	it := c.items[c.front]
+	var t *pyfeed.Tuple
+	if it.block == tupleItem {
+		t, c.tuples[it.index] = c.tuples[it.index], nil
+	} else {
+		var err error
+		if t, err = c.tupleOf(it); err != nil {
+			return nil, err
+		}
+	}
+	c.advance(1)
+	return t, nil
 }
 
 // advance removes the next n instances, which were taken.
@@ -232,10 +241,15 @@ func (c *Chunk) empty() {
 
 // Release releases all instances. The empty Chunk can be used again.
 func (c *Chunk) Release() {
-	for _, it := range c.items[c.front:] {
-		if it.block != tupleItem {
-			c.blocks[it.block].unreleased++
+	for items := c.items[c.front:]; len(items) > 0; {
+		block, n := items[0].block, 1
+		for n < len(items) && items[n].block == block {
+			n++
 		}
+		if block != tupleItem {
+			c.blocks[block].unreleased += n
+		}
+		items = items[n:]
 	}
 	c.releaseBlocks()
 	if len(c.tuples) > 0 {
