@@ -13,4 +13,4 @@ for argument; do
 done
 [ -z "${CROSS_CC:-}" ] || exec "$CROSS_CC" "$@"
 # Unlike gcc, zig keeps frame pointers if it is not told to omit them.
-exec python -m ziglang cc -target "$ZIG_TARGET" -fomit-frame-pointer "$@"
+exec python -m ziglang cc -target "$ZIG_TARGET" -fomit-frame-pointer "$@" ${PYCONFIG:+"-I$PYCONFIG"}
