@@ -11,9 +11,9 @@ batch, from the start of the cluster; the CPU seconds for a batch behind the fir
 before; and the greatest memory (PSS, in MB) of all its processes. tf.data service is left out if TensorFlow is not
 installed.
 
-`--transport` compares the bytes per second from an actor of Ray that returns arrays with those of a service whose
-messages have the same size. `--coordinator` measures what a call of the coordinator costs, and what a message costs
-beside its bytes.
+`--transport` compares the bytes per second of actors of Ray that return arrays, which they read by NumPy or by pyfeed's
+readers, with those of a service whose messages have the same size. `--coordinator` measures what a call of the
+coordinator costs, and what a message costs beside its bytes.
 """
 
 from __future__ import annotations
@@ -256,7 +256,7 @@ def compare(args: argparse.Namespace) -> None:
 
 
 def transport(args: argparse.Namespace) -> None:
-    """Compare a service with an actor that returns arrays of the same size. Both read the same file."""
+    """Compare a service with actors that return arrays of the same size. All read the same file."""
     start_ray()
     import ray
 
@@ -264,29 +264,56 @@ def transport(args: argparse.Namespace) -> None:
         for size in (8 << 20, 32 << 20):
             path = os.path.join(folder, f"{size}.npy")
             np.save(path, np.random.default_rng(1).integers(0, 255, ((256 << 20) // size, size), np.uint8))
-            ratios = []
+            ratios: dict[str, list[float]] = {"NumPy": [], "pyfeed": []}
             for _ in range(args.rounds):
-                alone = by_actors(path, size, args.seconds)
+                alone = {"NumPy": by_actors(NumPySource, path, size, args.seconds)}
+                alone["pyfeed"] = by_actors(ReaderSource, path, size, args.seconds)
                 served = by_service(path, size, args.seconds)
-                ratios.append(served / alone)
-                print(f"{size >> 20} MiB: Ray {alone:.2f} GB/s, service {served:.2f} GB/s", flush=True)
-            print(f"{size >> 20} MiB: ratio {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
+                for reading, rate in alone.items():
+                    ratios[reading].append(served / rate)
+                rates = ", ".join(f"actors that read by {name} {rate:.2f}" for name, rate in alone.items())
+                print(f"{size >> 20} MiB, in GB/s: {rates}, service {served:.2f}", flush=True)
+            for reading, found in ratios.items():
+                spread = f"{statistics.median(found):.2f} ({min(found):.2f} to {max(found):.2f})"
+                print(f"{size >> 20} MiB: the service is {spread} times as fast as actors that read by {reading}")
     ray.shutdown()
 
 
-def by_actors(path: str, size: int, seconds: float) -> float:
-    """Return the GB/s from actors of Ray, with four calls of each ahead, as a service has with eight streams."""
+STREAMS = 8  # of a service; also the calls of actors that are ahead
+
+
+class NumPySource:
+    """An actor that returns rows of a file, which NumPy maps."""
+
+    def __init__(self, path: str, number: int) -> None:
+        self.arrays = np.load(path, mmap_mode="r")
+
+    def get(self, i: int) -> Any:
+        return np.asarray(self.arrays[i % len(self.arrays)])
+
+
+class ReaderSource:
+    """An actor that returns rows of a file, which it reads by the same readers as a worker of a service."""
+
+    def __init__(self, path: str, number: int) -> None:
+        self.readers = {stream: read_rows(path, stream, STREAMS) for stream in range(number, STREAMS, WORKERS)}
+
+    def get(self, i: int) -> Any:
+        return self.readers[i % STREAMS].read()[0]
+
+
+def read_rows(path: str, stream: int, streams: int) -> Any:
+    import pyfeed
+
+    return pyfeed.open_npy(path, rank=stream, world=streams, virtual_shards=streams).multi_pass(1000)
+
+
+def by_actors(source: Any, path: str, size: int, seconds: float) -> float:
+    """Return the GB/s from actors of Ray, with as many calls ahead as a service has streams."""
     import ray
 
-    class Source:
-        def __init__(self) -> None:
-            self.arrays = np.load(path, mmap_mode="r")
-
-        def get(self, i: int) -> Any:
-            return np.asarray(self.arrays[i % len(self.arrays)])
-
-    actors = [ray.remote(Source).options(num_cpus=1).remote() for _ in range(WORKERS)]
-    pending = [actor.get.remote(i) for i in range(4) for actor in actors]
+    actors = [ray.remote(source).options(num_cpus=1).remote(path, number) for number in range(WORKERS)]
+    pending = [actors[i % WORKERS].get.remote(i) for i in range(STREAMS)]
     ray.get(pending[0])
     began, count = time.perf_counter(), 0
     while time.perf_counter() - began < seconds:
@@ -305,11 +332,9 @@ def by_service(path: str, size: int, seconds: float) -> float:
     from pyfeed.ray import FeedService
 
     def make_reader(stream: int, streams: int) -> Any:
-        import pyfeed
+        return read_rows(path, stream, streams)
 
-        return pyfeed.open_npy(path, rank=stream, world=streams, virtual_shards=streams).multi_pass(1000)
-
-    with FeedService(make_reader, num_streams=8, num_workers=WORKERS, message_bytes=size) as service:
+    with FeedService(make_reader, num_streams=STREAMS, num_workers=WORKERS, message_bytes=size) as service:
         reader = service.reader()
         next(reader)
         began, count = time.perf_counter(), 0

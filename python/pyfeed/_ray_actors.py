@@ -11,12 +11,13 @@ import contextlib
 import dataclasses
 import faulthandler
 import os
+import pickle
 import sys
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import ray
@@ -35,8 +36,7 @@ COORDINATOR = "coordinator"  # its name in the namespace of the service
 Sent = Any
 
 
-@dataclasses.dataclass(frozen=True)
-class Position:
+class Position(NamedTuple):
     """A position in a stream.
 
     Attributes
@@ -54,29 +54,53 @@ class Position:
     state: str | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class Header:
+class Header(NamedTuple):
     """What a worker says about a message.
 
     Attributes
     ----------
-    count : int
+    num_batches : int
         The number of batches in the message.
     following : Position
         Where the next message begins.
     ended : bool
         Whether the pass of the stream ends after this message.
+    node : str
+        The node of the worker.
     failure : tuple of str or None
         Type, text and traceback of an exception that the reader raised after these batches.
     """
 
-    count: int
+    num_batches: int
     following: Position
     ended: bool
+    node: str
     failure: tuple[str, str, str] | None = None
 
 
+class Order(NamedTuple):
+    """What a trainer requests. Ray writes each argument of a call on its own, so a call has one: this, pickled.
+
+    Attributes
+    ----------
+    stream : int
+    at : Position
+        Where to begin.
+    rank, world : int
+        The number of the trainer, and the number of trainers.
+    least_bytes : int
+        The message ends with the batch that reaches this size.
+    """
+
+    stream: int
+    at: Position
+    rank: int
+    world: int
+    least_bytes: int
+
+
 Parts = list[list[list[Sent]]]  # by trainer and batch
+Message = tuple[Header, list[list[Sent]]]  # the parts of one trainer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,6 +147,7 @@ class Worker:
         self._num_streams = num_streams
         self._batch_timeout = batch_timeout
         self._streams = [_Stream() for _ in range(num_streams)]
+        self._node: str = ray.get_runtime_context().get_node_id()
 
     @ray.method(concurrency_group="ping")  # type: ignore[untyped-decorator]
     def ping(self) -> None:
@@ -162,33 +187,33 @@ class Worker:
                 stream.began = None
 
     @ray.method(num_returns=2)  # type: ignore[untyped-decorator]
-    def fetch(
-        self, number: int, at: Position, rank: int, world: int, least_bytes: int
-    ) -> tuple[Header, list[list[Sent]]]:
+    def fetch(self, pickled: bytes) -> tuple[bytes, Message]:
         """Return the next batches of a stream, or of each the part for a trainer.
 
         Parameters
         ----------
-        number : int
-            The number of the stream.
-        at : Position
-            Where to begin.
-        rank, world : int
-            The number of the trainer, and the number of trainers.
-        least_bytes : int
-            The message ends with the batch that reaches this size.
+        pickled : bytes
+            The `Order`.
+
+        Returns
+        -------
+        bytes
+            Nothing. Ray sends it with its answer, before the message: so the trainer knows that the message is made.
+        Message
+            It lies in the object store of the worker's node.
         """
-        stream = self._streams[number]
+        order: Order = pickle.loads(pickled)
+        stream = self._streams[order.stream]
         with stream.lock:
-            key = (world, at.pass_id, at.number)
+            key = (order.world, order.at.pass_id, order.at.number)
             message = stream.messages.get(key)
             if message is None:
-                message = header, _ = self._read(number, at, world, least_bytes)
-                if world > 1 and header.failure is None:
+                message = header, _ = self._read(order)
+                if order.world > 1 and header.failure is None:
                     stream.messages[key] = message
                     while len(stream.messages) > self.KEPT:
                         stream.messages.popitem(last=False)
-        return message[0], message[1][rank]
+        return b"", (message[0], message[1][order.rank])
 
     def _reader_of(self, number: int) -> Reader:
         stream = self._streams[number]
@@ -201,18 +226,18 @@ class Worker:
             stream.first, stream.at = reader._get_state(), Position(0)
         return stream.reader
 
-    def _read(self, number: int, at: Position, world: int, least_bytes: int) -> tuple[Header, Parts]:
-        stream = self._streams[number]
+    def _read(self, order: Order) -> tuple[Header, Parts]:
+        stream, at, world = self._streams[order.stream], order.at, order.world
         parts: Parts = [[] for _ in range(world)]
         count = size = 0
         following, ended = at, False
         stream.began = time.monotonic()
         try:
-            reader = self._reader_of(number)
+            reader = self._reader_of(order.stream)
             if stream.at is None or (stream.at.pass_id, stream.at.number) != (at.pass_id, at.number):
                 _go_to(reader, stream.first, at)
             stream.at = None
-            while not count or size < least_bytes:
+            while not count or size < order.least_bytes:
                 try:
                     batch = [_to_send(value) for value in _slots(reader.read())]
                 except EndOfData:
@@ -230,10 +255,10 @@ class Worker:
                 following = Position(at.pass_id, at.number + count, reader._get_state())
             stream.at = following
         except Exception as error:
-            return Header(count, following, ended, format_exception(error)), parts
+            return Header(count, following, ended, self._node, format_exception(error)), parts
         finally:
             stream.began = None
-        return Header(count, following, ended), parts
+        return Header(count, following, ended, self._node), parts
 
 
 def _go_to(reader: Reader, first: str | None, at: Position) -> None:

@@ -14,19 +14,20 @@ import contextlib
 import dataclasses
 import logging
 import math
+import pickle
 import threading
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import ray
 from ray.util.metrics import Counter, Gauge
 
 from . import _exit
 from ._producing import fail_pass
-from ._ray_actors import COORDINATOR, Description, Header, Position, Sent, is_done, received, size_of
+from ._ray_actors import COORDINATOR, Description, Header, Message, Order, Position, Sent, is_done, received, size_of
 from .errors import ProducerError, QueueClosed, StateError
 
 _MAX_PAUSE_SECONDS = 0.5  # between two requests for the layout, while no worker is alive
@@ -40,8 +41,7 @@ _MAX_DEATHS = 6  # of workers during one request, and two more for each worker: 
 _log = logging.getLogger("pyfeed.ray")
 
 
-@dataclasses.dataclass(frozen=True)
-class StreamPosition:
+class StreamPosition(NamedTuple):
     """Where a trainer goes on in a stream: behind the first `skip` batches that a worker makes from `at` on."""
 
     at: Position
@@ -66,8 +66,7 @@ class FeedPosition:
         return FeedPosition(self.pass_id, list(self.streams), self.turn)
 
 
-@dataclasses.dataclass(frozen=True)
-class Delivery:
+class Delivery(NamedTuple):
     """A batch of a stream, and the position behind it. None: a batch with fewer rows than there are trainers."""
 
     stream: int
@@ -79,12 +78,14 @@ class Delivery:
 class _Request:
     at: Position
     worker: str
-    header: Any  # a reference
-    batches: Any
+    made: Any  # the reference of nothing, which is there when the message is made
+    message: Any  # the reference of the message
 
 
 @dataclasses.dataclass
-class _Message:
+class _Receipt:
+    """A message whose batches are being delivered."""
+
     start: StreamPosition
     header: Header
     left: deque[tuple[int, list[Sent]]]  # the batches that are still to be delivered, with their numbers
@@ -128,9 +129,13 @@ class Streams:
         self._rank, self._world = rank, world
         self._workers = _Workers(namespace, stall_timeout)
         self._requests: dict[int, _Request] = {}
-        self._messages: dict[int, _Message] = {}
+        self._messages: dict[int, _Receipt] = {}
         self._metrics = _Metrics(namespace, rank)
+        check_connected("FeedReader")
+        self._node: str = ray.get_runtime_context().get_node_id()
+        self._nodes: dict[str, str] = {}  # of workers, when they sent their last messages
         self._wait_began = 0.0  # or when it was last counted
+        self._updated = 0.0  # when the metrics were
         self.progress: dict[str, float] = {
             "pass": 0,
             "batches": 0,
@@ -142,8 +147,11 @@ class Streams:
 
     def batches(self, position: FeedPosition, stopped: Callable[[], bool]) -> Iterator[Delivery]:
         """Yield the rest of a pass."""
-        with contextlib.suppress(_Stopped):
-            yield from self._batches(position, stopped)
+        try:
+            with contextlib.suppress(_Stopped):
+                yield from self._batches(position, stopped)
+        finally:
+            self._metrics.update(self.progress)
 
     def _batches(self, position: FeedPosition, stopped: Callable[[], bool]) -> Iterator[Delivery]:
         self._requests.clear()  # of an earlier pass
@@ -165,14 +173,14 @@ class Streams:
                 header, batches = self._receive(stream, stopped)
                 start = positions[stream]
                 left = deque(list(enumerate(batches))[start.skip :])
-                message = self._messages[stream] = _Message(start, header, left, size_of(batches))
+                message = self._messages[stream] = _Receipt(start, header, left, size_of(batches))
                 if not header.ended and header.failure is None:
                     self._request(stream, header.following, self._message_bytes, stopped)
                 self.progress["bytes_held"] = sum(one.size for one in self._messages.values())
             start, header = message.start, message.header
             if message.left:
                 index, batch = message.left.popleft()
-                whole = index + 1 == header.count and header.failure is None
+                whole = index + 1 == header.num_batches and header.failure is None
                 behind = StreamPosition(header.following) if whole else StreamPosition(start.at, index + 1)
                 yield Delivery(stream, behind, [received(value) for value in batch] if batch else None)
                 del batch
@@ -182,7 +190,7 @@ class Streams:
             if header.failure is not None:
                 raise _failure(f"stream {stream} of the service", header.failure)
             # Something is left to skip if a worker has sent a smaller message than an earlier one did.
-            positions[stream] = StreamPosition(header.following, max(start.skip - header.count, 0))
+            positions[stream] = StreamPosition(header.following, max(start.skip - header.num_batches, 0))
             live[stream] = not header.ended
 
     def describe(self) -> Description:
@@ -211,23 +219,20 @@ class Streams:
     def _request(self, stream: int, at: Position, least_bytes: int, stopped: Callable[[], bool]) -> None:
         """Request the message of a stream that begins at a position."""
         name, handle = self._workers.of(stream, stopped)
-        header, batches = handle.fetch.remote(stream, at, self._rank, self._world, least_bytes)
-        self._requests[stream] = _Request(at, name, header, batches)
+        order = pickle.dumps(Order(stream, at, self._rank, self._world, least_bytes))
+        self._requests[stream] = _Request(at, name, *handle.fetch.remote(order))
 
-    def _receive(self, stream: int, stopped: Callable[[], bool]) -> tuple[Header, list[list[Sent]]]:
+    def _receive(self, stream: int, stopped: Callable[[], bool]) -> Message:
         """Return the message that was requested."""
         self._wait_began = time.monotonic()
         deaths = 0
         while True:
             request = self._requests[stream]
             try:
-                self._workers.wait(
-                    request.worker, request.batches, deaths, stopped, self._count_wait, header=request.header
-                )
-                header, batches = ray.get([request.header, request.batches])
+                self._workers.wait(request.worker, request.made, deaths, stopped, self._count_wait)
+                header, batches = self._transfer(request, deaths, stopped)
             except ray.exceptions.RayError as error:
                 self.progress["retries"] += 1
-                self._metrics.retries.inc()
                 deaths += 1
                 what = f"batch {request.at.number} of pass {request.at.pass_id} of stream {stream}"
                 self._workers.failed(request.worker, error, deaths, what, stopped)
@@ -241,11 +246,25 @@ class Streams:
             self._count(header, batches)
             return header, batches
 
+    def _transfer(self, request: _Request, deaths: int, stopped: Callable[[], bool]) -> Message:
+        """Return a message that is made."""
+        message: Message
+        if self._nodes.get(request.worker) == self._node:
+            with contextlib.suppress(ray.exceptions.GetTimeoutError):  # not so if the worker started on another node
+                message = ray.get(request.message, timeout=_POLL_SECONDS)
+                return message
+        # Ray transfers what is waited for: let it begin with the messages of the other streams that are made, too.
+        requests = self._requests.values()
+        calls = [one.message for one in requests if one is request or self._nodes.get(one.worker) != self._node]
+        ray.wait(calls, num_returns=len(calls), timeout=0)
+        self._workers.wait(request.worker, request.message, deaths, stopped, self._count_wait, transfer=True)
+        message = ray.get(request.message)
+        self._nodes[request.worker] = message[0].node
+        return message
+
     def _count(self, header: Header, batches: list[list[Sent]]) -> None:
-        size = size_of(batches)
-        self.progress["batches"] += header.count
-        self.progress["bytes"] += size
-        self._metrics.count(header.count, size, self.progress["bytes_held"])
+        self.progress["batches"] += header.num_batches
+        self.progress["bytes"] += size_of(batches)
         self._count_wait()
 
     def _count_wait(self) -> None:
@@ -253,29 +272,42 @@ class Streams:
         now = time.monotonic()
         self.progress["waited_seconds"] += now - self._wait_began
         self._wait_began = now
-        self._metrics.waited.set(self.progress["waited_seconds"])
+        if now - self._updated >= _REFRESH_SECONDS:
+            self._updated = now
+            self._metrics.update(self.progress)
         self._workers.refresh(self._rank, self.progress)
 
 
 class _Metrics:
-    """The metrics of a trainer, which Ray exports."""
+    """The metrics of a trainer, which Ray exports every ten seconds."""
 
     def __init__(self, namespace: str, rank: int) -> None:
         tags = ("service", "rank")
-        self._batches = Counter("pyfeed_feed_batches", "Batches that a trainer has received.", tags)
-        self._bytes = Counter("pyfeed_feed_bytes", "Bytes of these batches.", tags)
-        self.retries = Counter("pyfeed_feed_retries", "Requests that went to another worker.", tags)
-        self._held = Gauge("pyfeed_feed_bytes_held", "Bytes of the messages that are being delivered.", tags)
-        self.waited = Gauge("pyfeed_feed_waited_seconds", "Seconds in which the next message was not ready.", tags)
-        for metric in (self._batches, self._bytes, self.retries, self._held, self.waited):
+        self.counters = {
+            "batches": Counter("pyfeed_feed_batches", "Batches that a trainer has received.", tags),
+            "bytes": Counter("pyfeed_feed_bytes", "Bytes of these batches.", tags),
+            "retries": Counter("pyfeed_feed_retries", "Requests that went to another worker.", tags),
+        }
+        held, waited = (
+            "Bytes of the messages that are being delivered.",
+            "Seconds in which the next message was not ready.",
+        )
+        self.gauges = {
+            "bytes_held": Gauge("pyfeed_feed_bytes_held", held, tags),
+            "waited_seconds": Gauge("pyfeed_feed_waited_seconds", waited, tags),
+        }
+        for metric in (*self.counters.values(), *self.gauges.values()):
             metric.set_default_tags({"service": namespace, "rank": str(rank)})
+        self._counted = dict.fromkeys(self.counters, 0.0)
 
-    def count(self, batches: int, size: int, held: float) -> None:
-        """Count a message."""
-        for counter, value in ((self._batches, batches), (self._bytes, size)):
-            if value:  # Ray refuses 0
-                counter.inc(value)
-        self._held.set(held)
+    def update(self, progress: dict[str, float]) -> None:
+        """Set all to the progress of the trainer. Ray takes long for that: an update a message would cost 5 %."""
+        for name, counter in self.counters.items():
+            if more := progress[name] - self._counted[name]:  # Ray refuses 0
+                counter.inc(more)
+                self._counted[name] = progress[name]
+        for name, gauge in self.gauges.items():
+            gauge.set(progress[name])
 
 
 class _Workers:
@@ -318,7 +350,8 @@ class _Workers:
         deaths: int,
         stopped: Callable[[], bool],
         poll: Callable[[], None] = lambda: None,
-        header: Any = None,
+        *,
+        transfer: bool = False,
     ) -> None:
         """Wait until a worker has answered a call, and ask it meanwhile whether it is alive.
 
@@ -333,9 +366,9 @@ class _Workers:
             holds the GIL looks like a worker that hangs, in every worker.
         stopped, poll : callable
             They are called every `_POLL_SECONDS`.
-        header : optional
-            The reference of what the same call returns in the reply itself. When it is there, the message is made, and
-            Ray transfers it. If the connection breaks meanwhile, Ray may try again only much later.
+        transfer : bool
+            Whether it is made, and has to be transferred to this node. If the connection breaks meanwhile, Ray may try
+            again only much later.
 
         Raises
         ------
@@ -345,13 +378,13 @@ class _Workers:
         """
         check_connected("FeedReader")
         ping, silent, in_transit = None, 0.0, 0.0
-        while not ray.wait([call], timeout=_POLL_SECONDS)[0]:
+        while not ray.wait([call], timeout=_POLL_SECONDS, fetch_local=transfer)[0]:
             if stopped():
                 raise _Stopped
             check_connected("FeedReader")
             poll()
             limit = self._stall_timeout * (deaths + 1)
-            if header is not None and is_done(header):
+            if transfer:
                 in_transit += _POLL_SECONDS
                 if in_transit >= limit:
                     raise _NoAnswer(f"the message of {name} has not arrived for {in_transit:.1f} s")
@@ -409,8 +442,9 @@ class _Workers:
                 self._layout = ray.get(self._refresh) or self._layout
                 self._unanswered = 0.0
             coordinator = self._handle(COORDINATOR)
-            coordinator.report.remote(rank, dict(progress))
-            self._refresh = coordinator.layout.remote()
+            # Without retries, of which Ray would warn if the service is shut down meanwhile.
+            coordinator.report.options(max_task_retries=0).remote(rank, dict(progress))
+            self._refresh = coordinator.layout.options(max_task_retries=0).remote()
         except (ValueError, ray.exceptions.RayError):  # the next request that fails tells why
             self._refresh = None
 
@@ -494,10 +528,10 @@ def _is_lost(request: _Request, *, cut_off: bool) -> bool:
 
     Ray delivers what a worker made before it ended, but nothing of a worker that is cut off.
     """
-    if not is_done(request.batches if cut_off else request.header):
+    if not is_done(request.message if cut_off else request.made):
         return True
     try:
-        ray.get(request.header)
+        ray.get(request.made)
     except ray.exceptions.RayError:
         return True
     return False
@@ -614,7 +648,7 @@ class Feeder:
                 if self._pass_id != pass_id:  # `load` has begun another
                     return
                 # What is kept here must not keep the arrays.
-                self._pushed.append(dataclasses.replace(one, batch=None if batch is None else []))
+                self._pushed.append(Delivery(one.stream, one.behind, None if batch is None else []))
             del one
             if batch is not None:
                 self._queue.push(batch, copy=False, pass_id=pass_id)

@@ -21,7 +21,6 @@ from ._reader import Reader, feed
 from .errors import InvalidArgument, StateError, Timeout
 
 _MESSAGE_BYTES = 8 << 20  # a message costs milliseconds beside its bytes: docs/distributed.md
-_CAPACITY = 2  # batches in the queue of a trainer; more wait in Ray's object store
 _STATE_VERSION = 1
 _STALL_SECONDS = 30.0  # as long as Ray takes, at most, to notice that a node is lost
 _STATS_SECONDS = 30.0
@@ -321,7 +320,7 @@ class FeedReader:
         slots = self._streams.describe()
         _check_slots(slots, world)
         source, queue = feed(
-            _CAPACITY,
+            max(2, service._num_streams),  # batches: those of one message of each stream, if a message has one
             slots.shapes,
             dtypes=slots.dtypes,
             lod_levels=slots.lod_levels,

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 import ray
-from pyfeed._ray_actors import Coordinator
+from pyfeed._ray_actors import Coordinator, is_done
 from pyfeed.errors import InvalidArgument, ProducerError, StateError, Timeout
 from pyfeed.ray import FeedReader, FeedService
 from ray.cluster_utils import Cluster
@@ -430,9 +430,9 @@ def test_a_stopped_worker(cluster: Any, own_path: str) -> None:
             assert reader.stats()["retries"] >= 1
             wait_until(lambda: service.stats()["suspects"] == [late.worker])
             assert late.worker not in service.stats()["streams"].values()
-            assert not ray.wait([late.header], timeout=0)[0]
+            assert not ray.wait([late.made], timeout=0)[0]
             Path(f"{own_path}.go").touch()
-        assert ray.get(late.header, timeout=300).count > 0  # the late message has arrived
+        assert ray.get(late.message, timeout=300)[0].num_batches > 0  # the late message has arrived
         assert one_pass(reader) == every[1]
         wait_until(lambda: late.worker in service.stats()["streams"].values())
         assert service.stats()["suspects"] == []
@@ -463,12 +463,34 @@ def test_a_message_that_does_not_arrive(cluster: Any, path: str) -> None:
             waited.append(time.monotonic())
 
         with pytest.raises(ray.exceptions.RayError, match=rf"the message of {name} has not arrived for 1\.0 s"):
-            workers.wait(name, never, 0, lambda: False, poll, header=ray.put("header"))
-        # Until the header is there, the worker may take its time.
+            workers.wait(name, never, 0, lambda: False, poll, transfer=True)
+        # Until it is made, the worker may take its time.
         asked = len(waited)
         with pytest.raises(_ray_feed._Stopped):
-            workers.wait(name, never, 0, lambda: len(waited) >= 3 * asked, poll, header=never)
+            workers.wait(name, never, 0, lambda: len(waited) >= 3 * asked, poll)
         ray.cancel(never, force=True)
+
+
+def test_messages_of_all_streams_are_transferred_at_once(cluster: Any) -> None:
+    """The trainer waits for one message, and Ray transfers those of the other streams meanwhile."""
+
+    def make_reader(stream: int, streams: int) -> Any:
+        return pyfeed.random_data([(1 << 18,)], count=100, seed=stream).batch(1)
+
+    def is_here(message: Any) -> bool:
+        return here in ray.experimental.get_object_locations([message])[message].get("node_ids", [])
+
+    here = ray.get_runtime_context().get_node_id()  # the workers are on other nodes
+    with serve(make_reader, num_workers=3) as service, service.reader() as reader:
+        next(reader)
+        streams = reader._streams
+        # The queue is full, and so the thread of the reader waits. Meanwhile the workers make all messages.
+        wait_until(lambda: streams.progress["batches"] == STREAMS + 2)
+        wait_until(lambda: len(streams._requests) == STREAMS)
+        requests = list(streams._requests.values())
+        wait_until(lambda: all(is_done(one.made) for one in requests))
+        next(reader)
+        wait_until(lambda: all(is_here(one.message) for one in requests))
 
 
 def test_the_coordinator_stays_on_the_node_of_the_service(cluster: Any, path: str) -> None:
@@ -732,7 +754,8 @@ print(ray.is_initialized())
 
 
 def test_metrics(service: FeedService) -> None:
-    infos = [metric.info for metric in vars(service.reader(1, 2)._streams._metrics).values()]
+    metrics = service.reader(1, 2)._streams._metrics
+    infos = [metric.info for metric in (*metrics.counters.values(), *metrics.gauges.values())]
     names = {f"pyfeed_feed_{name}" for name in ("batches", "bytes", "bytes_held", "retries", "waited_seconds")}
     assert {info["name"] for info in infos} == names
     assert [info["default_tags"] for info in infos] == [{"service": service._namespace, "rank": "1"}] * 5
