@@ -22,7 +22,7 @@ type Buffer struct {
 	pinned      bool     // a device can copy from it directly
 	ownerCounts bool     // the owner counts the memory: lent and returned do not include it
 
-	mapped *region // the mapped file that the memory is a part of; nil for other memory
+	mapped *Mapping // the mapping that the memory is a part of; nil for other memory
 }
 
 // IsMapped reports whether the memory is part of a mapped file.

@@ -25,28 +25,24 @@ const WindowSize = 1 << 20
 // errTooManyMappings is returned when the fault handler's table of mappings is full. The caller reads the file instead.
 var errTooManyMappings = errors.New("too many mapped files")
 
-// A Mapping is a reader's view of a file that is mapped for reading. Its memory is used through windows: Buffers of
-// WindowSize bytes, each of which holds a reference to the region. The last Release of a window returns its pages to the
-// system, unless they are cached. The file may shrink or be deleted, or a page may be unreadable, at any time. The missing
-// data then reads as zeros in every thread, and the Mapping becomes torn.
+// A Mapping is a file mapped for reading. Its memory is used through windows: Buffers of WindowSize bytes, each of
+// which holds a reference to the Mapping. The last Release of a window returns its pages to the system, unless they are
+// cached. The file may shrink or be deleted, or a page may be unreadable, at any time. The missing data then reads as
+// zeros in every thread, and the Mapping becomes torn.
 type Mapping struct {
-	*region
-	pool   *Pool   // keeps the region for the next Map of the file; nil: none
+	name   string // name of the file
+	data   []byte
+	guard  *C.pfm_mapping
+	refs   atomic.Int32
 	window *Buffer // the last window handed out
 	of     *window
 	number int // index of window
-}
 
-// region is the memory of a mapped file. The readers of a file share it, so that its pages are mapped once.
-type region struct {
-	name  string // name of the file
-	data  []byte
-	guard *C.pfm_mapping
-	refs  atomic.Int32 // of Mappings, windows and Pools; a region without any is never used again
-
+	pool        *Pool // caches the Mapping for the next Map of the file; nil: none
 	file        identity
-	cachedBytes int             // pages of the first cachedBytes bytes stay mapped
-	handedOut   []atomic.Uint32 // a bit for each window: it was handed out before
+	cachedBytes int // pages of the first cachedBytes bytes stay mapped
+	handedOut   int // end of the furthest window handed out
+	before      int // handedOut of the previous use of the Mapping
 
 	written   atomic.Bool               // torn because the file was written to
 	readError atomic.Pointer[readError] // nil: not the reason, or not known yet
@@ -72,128 +68,79 @@ var mappingCache struct {
 	bytes, files int
 }
 
-// Map maps the first size bytes of a file; size must be positive. The descriptor may be closed afterwards. If another
-// reader has mapped the file, or the Pool has kept a mapping of it, and the file has not changed, Map reuses that.
+// Map maps the first size bytes of a file; size must be positive. The descriptor may be closed afterwards. If the Pool
+// has cached a mapping of the file, and the file has not changed, Map reuses it.
 func (p *Pool) Map(name string, fd int, size int64) (*Mapping, error) {
-	if p.unpooled {
-		r, err := newRegion(name, fd, size)
-		if err != nil {
-			return nil, err
-		}
-		return newMapping(r, nil), nil
-	}
 	var s syscall.Stat_t
 	if err := syscall.Fstat(fd, &s); err != nil {
 		return nil, err
 	}
 	file := identityOf(&s)
-	r := findRegion(name, file, size)
-	if r == nil {
-		var err error
-		if r, err = newRegion(name, fd, size); err != nil {
-			return nil, err
+	p.mu.Lock()
+	m := p.mappings[name]
+	delete(p.mappings, name)
+	p.mu.Unlock()
+	if m != nil {
+		if m.file == file && int64(len(m.data)) == size && !m.IsTorn() {
+			m.before = m.handedOut
+			m.refs.Store(1)
+			return m, nil
 		}
-		r.file = file
-		r.reserve()
-		r.share()
+		m.unmap()
 	}
-	p.keep(r)
-	return newMapping(r, p), nil
-}
-
-func newMapping(r *region, p *Pool) *Mapping { return &Mapping{region: r, pool: p, number: -1} }
-
-// findRegion returns a shared region of a file in its present version, with a reference for the caller; nil: none.
-func findRegion(name string, file identity, size int64) *region {
-	mappings.mu.Lock()
-	defer mappings.mu.Unlock()
-	r := mappings.shared[name]
-	if r == nil || r.file != file || int64(len(r.data)) != size || r.IsTorn() {
-		return nil
+	m, err := newMapping(fd, size)
+	if err != nil {
+		return nil, err
 	}
-	for n := r.refs.Load(); n > 0; n = r.refs.Load() {
-		if r.refs.CompareAndSwap(n, n+1) {
-			return r
-		}
+	m.name, m.file = name, file
+	if !p.unpooled {
+		m.pool = p
+		m.reserve()
 	}
-	return nil
-}
-
-// share lets findRegion find the region, and no longer an earlier one of the same name.
-func (r *region) share() {
-	mappings.mu.Lock()
-	defer mappings.mu.Unlock()
-	if mappings.shared == nil {
-		mappings.shared = make(map[string]*region)
-	}
-	mappings.shared[r.name] = r
+	return m, nil
 }
 
 // reserve reserves space in the cache for as many of the file's pages as the limits permit.
-func (r *region) reserve() {
+func (m *Mapping) reserve() {
 	mappingCache.mu.Lock()
 	defer mappingCache.mu.Unlock()
-	n := min(len(r.data), maxCachedBytes-mappingCache.bytes)
-	if n < len(r.data) {
+	n := min(len(m.data), maxCachedBytes-mappingCache.bytes)
+	if n < len(m.data) {
 		n -= n % WindowSize
 	}
 	if n > 0 && mappingCache.files < maxCachedFiles {
-		r.cachedBytes = n
+		m.cachedBytes = n
 		mappingCache.bytes += n
 		mappingCache.files++
 	}
 }
 
-// keep lets the Pool hold the region until it is closed or maps another version of the file, so that the pages stay
-// mapped between passes.
-func (p *Pool) keep(r *region) {
+// cacheMapping caches a Mapping that is no longer used. It returns false if it cannot.
+func (p *Pool) cacheMapping(m *Mapping) bool {
 	p.mu.Lock()
-	old := p.regions[r.name]
-	keep := r.cachedBytes > 0 && !p.closed
-	switch {
-	case keep && old == r:
-		old = nil
-	case keep:
-		if p.regions == nil {
-			p.regions = make(map[string]*region)
-		}
-		r.refs.Add(1)
-		p.regions[r.name] = r
-	case old != nil:
-		delete(p.regions, r.name)
+	defer p.mu.Unlock()
+	if p.closed || p.mappings[m.name] != nil {
+		return false
 	}
+	if p.mappings == nil {
+		p.mappings = make(map[string]*Mapping)
+	}
+	p.mappings[m.name] = m
+	return true
+}
+
+// dropMappings unmaps the cached mappings.
+func (p *Pool) dropMappings() {
+	p.mu.Lock()
+	all := p.mappings
+	p.mappings = nil
 	p.mu.Unlock()
-	if old != nil {
-		old.drop()
+	for _, m := range all {
+		m.unmap()
 	}
 }
 
-// forget lets the Pool no longer hold the region.
-func (p *Pool) forget(r *region) {
-	p.mu.Lock()
-	held := p.regions[r.name] == r
-	if held {
-		delete(p.regions, r.name)
-	}
-	p.mu.Unlock()
-	if held {
-		r.drop()
-	}
-}
-
-// dropRegions lets the Pool no longer hold any region.
-func (p *Pool) dropRegions() {
-	p.mu.Lock()
-	all := p.regions
-	p.regions = nil
-	p.mu.Unlock()
-	for _, r := range all {
-		r.drop()
-	}
-}
-
-// newRegion maps the first size bytes of a file. The caller has the only reference.
-func newRegion(name string, fd int, size int64) (*region, error) {
+func newMapping(fd int, size int64) (*Mapping, error) {
 	if size <= 0 || size > 1<<46 {
 		return nil, syscall.EINVAL
 	}
@@ -212,25 +159,23 @@ func newRegion(name string, fd int, size int64) (*region, error) {
 	}
 	C.pfm_guard()
 	_ = unix.Madvise(data, unix.MADV_SEQUENTIAL) // the error is ignored: it is only advice
-	r := &region{name: name, data: data, guard: guard}
-	r.handedOut = make([]atomic.Uint32, (len(data)+32*WindowSize-1)/(32*WindowSize))
-	r.refs.Store(1)
+	m := &Mapping{data: data, guard: guard, number: -1}
+	m.refs.Store(1)
 	mappedBytes.Add(size)
 	mappings.mu.Lock()
 	if mappings.all == nil {
-		mappings.all = make(map[*region]struct{})
+		mappings.all = make(map[*Mapping]struct{})
 	}
-	mappings.all[r] = struct{}{}
+	mappings.all[m] = struct{}{}
 	mappings.mu.Unlock()
-	return r, nil
+	return m, nil
 }
 
-// mappings are all mapped files of the process.
+// mappings are all Mappings of the process.
 var mappings struct {
-	mu     sync.Mutex // no region is unmapped while it is held
-	all    map[*region]struct{}
-	shared map[string]*region // those that Map can find, by the name of the file
-	torn   []*region          // the torn ones among all, as of the value of FaultCount in faults
+	mu     sync.Mutex // no Mapping is unmapped while it is held
+	all    map[*Mapping]struct{}
+	torn   []*Mapping // the torn ones among them, as of the value of FaultCount in faults
 	faults uint32
 }
 
@@ -239,7 +184,7 @@ var mappings struct {
 func RearmFaults() uint32 {
 	if AnyTorn() {
 		mappings.mu.Lock()
-		for _, m := range tornRegions() {
+		for _, m := range tornMappings() {
 			C.pfm_rearm(m.guard)
 		}
 		mappings.mu.Unlock()
@@ -257,8 +202,8 @@ func AnyTorn() bool {
 	return atomic.LoadUint32((*uint32)(&C.pfm_torn)) != 0
 }
 
-// tornRegions returns the torn regions. The lock is held.
-func tornRegions() []*region {
+// tornMappings returns the torn Mappings. The lock is held.
+func tornMappings() []*Mapping {
 	if faults := FaultCount(); faults != mappings.faults {
 		mappings.torn, mappings.faults = nil, faults
 		for m := range mappings.all {
@@ -301,11 +246,11 @@ func TornAt(p unsafe.Pointer, size int) *Tear {
 	return nil
 }
 
-func tornAt(p unsafe.Pointer, size int) *region {
+func tornAt(p unsafe.Pointer, size int) *Mapping {
 	mappings.mu.Lock()
 	defer mappings.mu.Unlock()
 	at := uintptr(p)
-	for _, m := range tornRegions() {
+	for _, m := range tornMappings() {
 		begin := uintptr(unsafe.Pointer(unsafe.SliceData(m.data)))
 		if at < begin+uintptr(len(m.data)) && at+uintptr(size) > begin {
 			return m
@@ -316,9 +261,9 @@ func tornAt(p unsafe.Pointer, size int) *region {
 
 // TornAt returns the Tear for the size bytes at p, some of which are in the mapping. It returns nil if they end before
 // the page that could not be read, because data before that page is intact.
-func (r *region) TornAt(p unsafe.Pointer, size int) *Tear {
-	t := r.torn()
-	if t != nil && t.ReadError != 0 && int64(uintptr(p)-uintptr(unsafe.Pointer(unsafe.SliceData(r.data))))+int64(size) <= t.Offset {
+func (m *Mapping) TornAt(p unsafe.Pointer, size int) *Tear {
+	t := m.torn()
+	if t != nil && t.ReadError != 0 && int64(uintptr(p)-uintptr(unsafe.Pointer(unsafe.SliceData(m.data))))+int64(size) <= t.Offset {
 		return nil
 	}
 	return t
@@ -328,26 +273,26 @@ var pageSize = int64(syscall.Getpagesize())
 
 // Bytes returns the whole file. It is valid while the Mapping or one of its windows is held. A reader that keeps data
 // holds the window of that data.
-func (r *region) Bytes() []byte { return r.data }
+func (m *Mapping) Bytes() []byte { return m.data }
 
 // IsTorn reports whether the file is known to differ from when it was mapped. If it returns false, all data that the
 // caller has read from the mapping is what was in the file. Safe for concurrent use.
-func (r *region) IsTorn() bool {
+func (m *Mapping) IsTorn() bool {
 	fence.Loads() // the fault handler first sets torn and then maps zeros
-	return atomic.LoadUint32((*uint32)(&r.guard.torn)) != 0
+	return atomic.LoadUint32((*uint32)(&m.guard.torn)) != 0
 }
 
 // torn returns how the file differs from when it was mapped; nil if no difference is known. Safe for concurrent use.
-func (r *region) torn() *Tear {
-	if !r.IsTorn() {
+func (m *Mapping) torn() *Tear {
+	if !m.IsTorn() {
 		return nil
 	}
-	t := &Tear{File: r.name, Written: r.written.Load(), Offset: int64(atomic.LoadUint64((*uint64)(&r.guard.from)))}
-	if !t.Written && t.Offset < int64(len(r.data)) {
-		if r.readError.Load() == nil {
-			r.diagnoseByName(t.Offset)
+	t := &Tear{File: m.name, Written: m.written.Load(), Offset: int64(atomic.LoadUint64((*uint64)(&m.guard.from)))}
+	if !t.Written && t.Offset < int64(len(m.data)) {
+		if m.readError.Load() == nil {
+			m.diagnoseByName(t.Offset)
 		}
-		if r := r.readError.Load(); r != nil {
+		if r := m.readError.Load(); r != nil {
 			t.ReadError, t.Transient = r.number, r.transient
 		}
 	}
@@ -355,19 +300,19 @@ func (r *region) torn() *Tear {
 }
 
 // TornOf is torn for a caller that has a descriptor of the file.
-func (r *region) TornOf(fd int) *Tear {
-	if r.IsTorn() && !r.written.Load() && r.readError.Load() == nil {
-		r.diagnose(fd, int64(atomic.LoadUint64((*uint64)(&r.guard.from))))
+func (m *Mapping) TornOf(fd int) *Tear {
+	if m.IsTorn() && !m.written.Load() && m.readError.Load() == nil {
+		m.diagnose(fd, int64(atomic.LoadUint64((*uint64)(&m.guard.from))))
 	}
-	return r.torn()
+	return m.torn()
 }
 
 // diagnose finds out why a page was missing. If the file has changed since it was mapped, it has shrunk, and readError
 // stays nil. Otherwise diagnose reads the page to get the error, because a page fault does not tell the reason.
-func (r *region) diagnose(fd int, from int64) {
+func (m *Mapping) diagnose(fd int, from int64) {
 	var s syscall.Stat_t
 	err := syscall.Fstat(fd, &s)
-	if err == nil && identityOf(&s) != r.file {
+	if err == nil && identityOf(&s) != m.file {
 		return
 	}
 	for again := true; again; again = err == syscall.EINTR {
@@ -379,25 +324,25 @@ func (r *region) diagnose(fd int, from int64) {
 	if !is {
 		number = syscall.EIO
 	}
-	r.readError.Store(&readError{number, !is})
+	m.readError.Store(&readError{number, !is})
 }
 
-func (r *region) diagnoseByName(from int64) {
-	fd, err := syscall.Open(r.name, syscall.O_RDONLY|syscall.O_CLOEXEC|syscall.O_NONBLOCK, 0)
+func (m *Mapping) diagnoseByName(from int64) {
+	fd, err := syscall.Open(m.name, syscall.O_RDONLY|syscall.O_CLOEXEC|syscall.O_NONBLOCK, 0)
 	switch err {
 	case nil:
-		r.diagnose(fd, from)
+		m.diagnose(fd, from)
 		_ = syscall.Close(fd)
 	case syscall.EIO, syscall.ESTALE:
-		r.readError.Store(&readError{number: err.(syscall.Errno)})
+		m.readError.Store(&readError{number: err.(syscall.Errno)})
 	}
 }
 
 // Tear marks the file as written to: data already read from it is not reliable.
-func (r *region) Tear() {
-	r.written.Store(true)
+func (m *Mapping) Tear() {
+	m.written.Store(true)
 	atomic.AddUint32((*uint32)(&C.pfm_torn), 1) // before the mark, as in the fault handler
-	if atomic.SwapUint32((*uint32)(&r.guard.torn), 1) != 0 {
+	if atomic.SwapUint32((*uint32)(&m.guard.torn), 1) != 0 {
 		atomic.AddUint32((*uint32)(&C.pfm_torn), ^uint32(0))
 	}
 	atomic.AddUint32((*uint32)(&C.pfm_faults), 1)
@@ -415,10 +360,10 @@ func (m *Mapping) Window(at int64, n int) *Buffer {
 		}
 		m.dropWindow()
 		end := min(from+WindowSize, len(m.data))
-		w := &window{m.region, m.data[from:end], end <= m.cachedBytes}
-		m.handedOut[number/32].Or(1 << (number % 32))
+		w := &window{m, m.data[from:end], end <= m.cachedBytes}
+		m.handedOut = max(m.handedOut, end)
 		m.refs.Add(1)
-		m.of, m.window, m.number = w, &Buffer{size: len(w.data), owner: w, mapped: m.region}, number
+		m.of, m.window, m.number = w, &Buffer{size: len(w.data), owner: w, mapped: m}, number
 		m.window.refs.Store(1)
 		mappedWindows.Add(1)
 		// Another library may have replaced our signal handler since.
@@ -430,24 +375,16 @@ func (m *Mapping) Window(at int64, n int) *Buffer {
 }
 
 // readAhead asks the system to read the next four windows, or only the fourth if the earlier ones were requested
-// before. Pages that are likely to be mapped are not requested, because a request costs time even for pages in memory.
+// before. Pages that are likely to be cached are not requested, because a request costs time even for pages in memory.
 func (m *Mapping) readAhead(from int, requested bool) {
 	begin, end := from+WindowSize, min(from+5*WindowSize, len(m.data))
 	if requested {
 		begin = from + 4*WindowSize
 	}
-	for begin < end && m.isLikelyMapped(begin) {
-		begin += WindowSize
-	}
+	begin = max(begin, min(m.before, m.cachedBytes))
 	if begin < end {
 		_ = unix.Madvise(m.data[begin:end], unix.MADV_WILLNEED)
 	}
-}
-
-// isLikelyMapped reports whether the window that begins at offset at was handed out before and is cached.
-func (r *region) isLikelyMapped(at int) bool {
-	number := at / WindowSize
-	return min(at+WindowSize, len(r.data)) <= r.cachedBytes && r.handedOut[number/32].Load()>>(number%32)&1 != 0
 }
 
 func (m *Mapping) dropWindow() {
@@ -460,43 +397,38 @@ func (m *Mapping) dropWindow() {
 // Close releases the reader's reference. Windows that are still held stay valid.
 func (m *Mapping) Close() {
 	m.dropWindow()
-	if m.pool != nil && m.IsTorn() {
-		m.pool.forget(m.region)
-	}
 	m.drop()
 }
 
-func (r *region) drop() {
-	if r.refs.Add(-1) == 0 {
-		r.unmap()
+func (m *Mapping) drop() {
+	if m.refs.Add(-1) > 0 || m.cachedBytes > 0 && !m.IsTorn() && m.pool.cacheMapping(m) {
+		return
 	}
+	m.unmap()
 }
 
-func (r *region) unmap() {
-	if r.cachedBytes > 0 {
+func (m *Mapping) unmap() {
+	if m.cachedBytes > 0 {
 		mappingCache.mu.Lock()
-		mappingCache.bytes -= r.cachedBytes
+		mappingCache.bytes -= m.cachedBytes
 		mappingCache.files--
 		mappingCache.mu.Unlock()
 	}
 	mappings.mu.Lock()
-	delete(mappings.all, r)
-	if mappings.shared[r.name] == r {
-		delete(mappings.shared, r.name)
-	}
-	if r.IsTorn() {
-		mappings.torn = slices.DeleteFunc(mappings.torn, func(other *region) bool { return other == r })
+	delete(mappings.all, m)
+	if m.IsTorn() {
+		mappings.torn = slices.DeleteFunc(mappings.torn, func(other *Mapping) bool { return other == m })
 		atomic.AddUint32((*uint32)(&C.pfm_torn), ^uint32(0))
 	}
-	C.pfm_forget(r.guard)
+	C.pfm_forget(m.guard)
 	mappings.mu.Unlock()
-	mappedBytes.Add(-int64(len(r.data)))
-	_ = syscall.Munmap(r.data)
-	C.free(unsafe.Pointer(r.guard))
+	mappedBytes.Add(-int64(len(m.data)))
+	_ = syscall.Munmap(m.data)
+	C.free(unsafe.Pointer(m.guard))
 }
 
 type window struct {
-	region   *region
+	mapping  *Mapping
 	data     []byte
 	isCached bool
 }
@@ -507,7 +439,7 @@ func (w *window) Reclaim() {
 	if !w.isCached {
 		_ = unix.Madvise(w.data, unix.MADV_DONTNEED)
 	}
-	w.region.drop()
+	w.mapping.drop()
 }
 
 var mappedBytes, mappedWindows atomic.Int64

@@ -21,11 +21,11 @@ func mapped(t *testing.T, data []byte) (*Mapping, string) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	r, err := newRegion("", int(f.Fd()), int64(len(data)))
+	m, err := newMapping(int(f.Fd()), int64(len(data)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newMapping(r, nil), name
+	return m, name
 }
 
 func TestMappingIsCountedUntilItsLastWindowGoes(t *testing.T) {
@@ -238,22 +238,21 @@ func TestMappingsAreCached(t *testing.T) {
 
 	first := remap(t, p, name)
 	second := remap(t, p, name) // while the first is in use
-	if first.region != second.region {
-		t.Fatal("two readers map the same file twice")
+	if first == second {
+		t.Fatal("two readers share one mapping at the same time")
 	}
-	one, other := first.Window(WindowSize, 1), second.Window(2*WindowSize, 1)
-	for i, b := range []*Buffer{one, other} {
-		if w := b.owner.(*window); &w.data[0] != &first.Bytes()[(i+1)*WindowSize] || len(w.data) != WindowSize {
-			t.Errorf("window %d is not where its reader asked for it", i)
-		}
-	}
+	window := first.Window(WindowSize, 1)
 	first.Close()
-	second.Close()
-	one.Release()
-	other.Release()
+	if m := remap(t, p, name); m == first || m == second {
+		t.Fatal("a mapping was cached while in use")
+	} else {
+		m.Close()
+	}
+	window.Release()
+	second.Close() // the first one is cached already
 	again := remap(t, p, name)
-	if again.region != first.region {
-		t.Error("the pool has not kept the mapping")
+	if again == second {
+		t.Error("expected the mapping that was closed first")
 	}
 	if !bytes.Equal(again.Bytes(), data) || again.torn() != nil {
 		t.Error("the mapping differs from the file")
@@ -262,7 +261,7 @@ func TestMappingsAreCached(t *testing.T) {
 	if err := os.Chtimes(name, time.Time{}, time.Unix(1, 0)); err != nil {
 		t.Fatal(err)
 	}
-	if m := remap(t, p, name); m.region == again.region {
+	if m := remap(t, p, name); m == again {
 		t.Error("a file that was written to was not mapped again")
 	} else {
 		again = m
@@ -272,7 +271,7 @@ func TestMappingsAreCached(t *testing.T) {
 	changed := bytes.ToUpper(data)
 	write(changed)
 	m := remap(t, p, name)
-	if m.region == again.region || !bytes.Equal(m.Bytes(), changed) {
+	if m == again || !bytes.Equal(m.Bytes(), changed) {
 		t.Error("another file of the same name: expected its contents")
 	}
 	m.Close()
@@ -293,7 +292,7 @@ func TestMappingsAreCached(t *testing.T) {
 	if err := os.Truncate(name, 2*WindowSize); err != nil {
 		t.Fatal(err)
 	}
-	if m = remap(t, p, name); m.region == shorter.region || m.torn() != nil {
+	if m = remap(t, p, name); m == shorter || m.torn() != nil {
 		t.Error("the mapping of a file that has shrunk was cached")
 	}
 	p.Close()
@@ -301,85 +300,6 @@ func TestMappingsAreCached(t *testing.T) {
 	if after := Count(); after != before {
 		t.Errorf("%+v before, %+v after", before, after)
 	}
-}
-
-// Readers map, read and close versions of a file at the same time, while it is replaced.
-func TestReadersShareAFileThatIsReplaced(t *testing.T) {
-	before := Count()
-	name := filepath.Join(t.TempDir(), "file")
-	replace := func(version byte) {
-		if err := os.WriteFile(name+".new", bytes.Repeat([]byte{version}, 3*WindowSize), 0o600); err != nil {
-			t.Error(err)
-		}
-		if err := os.Rename(name+".new", name); err != nil {
-			t.Error(err)
-		}
-	}
-	replace(1)
-	pools := []*Pool{NewPool(File), NewPool(File)}
-	var readers sync.WaitGroup
-	for i := range 8 {
-		readers.Go(func() {
-			for k := range 200 {
-				m := remap(t, pools[(i+k)%2], name)
-				version := m.Bytes()[0]
-				at := int64((i + k) % 3 * WindowSize)
-				b := m.Window(at, 1)
-				if k%2 == 0 {
-					m.Close()
-				}
-				if last := b.owner.(*window).data[WindowSize-1]; last != version || version == 0 {
-					t.Errorf("expected version %d at both ends, found %d", version, last)
-				}
-				b.Release()
-				if k%2 != 0 {
-					m.Close()
-				}
-				if k%50 == 49 {
-					pools[k%2].Trim()
-				}
-			}
-		})
-	}
-	for version := range byte(20) {
-		replace(version + 2)
-	}
-	readers.Wait()
-	for _, p := range pools {
-		p.Close()
-	}
-	if after := Count(); after != before || len(mappings.shared) != 0 {
-		t.Errorf("%+v before, %+v after; shared: %d", before, after, len(mappings.shared))
-	}
-}
-
-// Damage that one reader finds is that of all readers of the file; a later reader maps it again.
-func TestReadersShareDamage(t *testing.T) {
-	p := NewPool(File)
-	defer p.Close()
-	name := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(name, bytes.Repeat([]byte{7}, 2*WindowSize), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	first, second := remap(t, p, name), remap(t, p, name)
-	b := second.Window(0, 1)
-	first.Tear()
-	if !second.IsTorn() || b.TornAt(unsafe.Pointer(&second.Bytes()[0]), 1) == nil {
-		t.Error("the other reader does not know that the file was written to")
-	}
-	third := remap(t, p, name)
-	if third.IsTorn() || third.region == first.region {
-		t.Error("a later reader maps the torn memory")
-	}
-	first.Close()
-	b.Release()
-	second.Close()
-	if again := remap(t, p, name); again.region != third.region {
-		t.Error("the pool has not kept the later mapping")
-	} else {
-		again.Close()
-	}
-	third.Close()
 }
 
 func TestMappingsAreKeptUpToABound(t *testing.T) {
@@ -416,7 +336,7 @@ func TestMappingsAreKeptUpToABound(t *testing.T) {
 	if n := Count().Live[Mapped] - before.Live[Mapped]; n != sizes[0] {
 		t.Errorf("expected %d mapped bytes, found %d", sizes[0], n)
 	}
-	if m := remap(t, p, names[0]); m.region != all[0].region {
+	if m := remap(t, p, names[0]); m != all[0] {
 		t.Error("the first mapping was not cached")
 	} else {
 		m.Close()
@@ -445,7 +365,7 @@ func TestMappingsAreKeptUpToABound(t *testing.T) {
 
 func TestMapRefusesNothing(t *testing.T) {
 	for _, size := range []int64{0, -1, 1 << 50} {
-		if _, err := newRegion("", 0, size); err == nil {
+		if _, err := newMapping(0, size); err == nil {
 			t.Errorf("expected an error for a mapping of %d bytes", size)
 		}
 	}

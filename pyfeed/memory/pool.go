@@ -30,7 +30,7 @@ type Pool struct {
 	source   Source
 	spares   *Buffer // Buffers without memory, for reuse
 
-	regions map[string]*region // mapped files that stay mapped between passes, by file name
+	mappings map[string]*Mapping // cached mappings of files that are not open, by file name
 }
 
 // pools are the Pools that are open or have buffers in use. Each Pool counts its own memory, so that a Get has no
@@ -286,7 +286,7 @@ func (p *Pool) Close() {
 	over := p.buffers == 0
 	p.mu.Unlock()
 	p.discard(old)
-	p.dropRegions()
+	p.dropMappings()
 	if over {
 		p.unregister()
 	}
@@ -299,7 +299,7 @@ func (p *Pool) Trim() {
 	old := p.shrink(0)
 	p.mu.Unlock()
 	p.discard(old)
-	p.dropRegions()
+	p.dropMappings()
 }
 
 // find returns the class of the given size and makes it if needed. There are so few classes that a scan is faster than
