@@ -40,6 +40,7 @@ func (r *Ring) forward() bool {
 	r.stopped = stopped
 	shut := r.head.gate.Load() != r.gate
 	if shut {
+		r.gateDamaged = true
 		r.head.gate.Store(r.gate)
 	}
 	r.mu.Unlock()

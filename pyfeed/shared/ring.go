@@ -67,6 +67,7 @@ type Ring struct {
 	mu           sync.Mutex    // guards the fields below, through which other goroutines control the forwarder
 	pass         pyfeed.Pass   // the open pass; PassNone: the queue is shut down
 	gate         uint32        // the value of the ring's gate, which a broken worker may overwrite
+	gateDamaged  bool          // the forwarder found it overwritten in this pass
 	ending       bool          // the forwarder must end the pass,
 	failure      error         // with this error, if not nil
 	expected     uint32        // number of workers in the pass
@@ -345,7 +346,7 @@ func (r *Ring) beginEnd(pass pyfeed.Pass, failure error) bool {
 	if r.ending || r.pass == pyfeed.PassNone || r.pass != pass {
 		return false
 	}
-	if failure == nil && r.head.gate.Load() != r.gate { // the forwarder has not seen the damage yet
+	if failure == nil && (r.gateDamaged || r.head.gate.Load() != r.gate) { // the forwarder has not reported it yet
 		failure = overwrittenError("its gate")
 	}
 	r.ending, r.failure = true, failure
@@ -378,7 +379,7 @@ func (r *Ring) setPass(pass pyfeed.Pass, gate uint32) {
 	if r.pass == pyfeed.PassNone {
 		return
 	}
-	r.pass, r.ending, r.failure, r.expected = pass, false, nil, 0
+	r.pass, r.ending, r.failure, r.expected, r.gateDamaged = pass, false, nil, 0, false
 	clear(r.exitStatuses)
 	maps.DeleteFunc(r.processes, func(_ int, p *process) bool { return p.dead.Load() && p.statusKnown.Load() })
 	r.setGate(gate)
