@@ -165,6 +165,11 @@ class Worker:
                 faulthandler.dump_traceback(all_threads=True)
                 os._exit(1)
 
+    @ray.method(concurrency_group="ping")  # type: ignore[untyped-decorator]
+    def probe(self) -> bytes:
+        """Return bytes that Ray transfers between nodes like a message, because they are too many for the answer."""
+        return bytes(1 << 18)
+
     # Of a group of its own: several that wait for a lock would leave no thread for `ping`.
     @ray.method(concurrency_group="describe")  # type: ignore[untyped-decorator]
     def describe(self) -> Description | tuple[str, str, str]:

@@ -33,6 +33,7 @@ from .errors import ProducerError, QueueClosed, StateError
 _MAX_PAUSE_SECONDS = 0.5  # between two requests for the layout, while no worker is alive
 _POLL_SECONDS = 0.2  # after which a wait checks whether the pass is over, and asks the worker whether it is alive
 _SUSPECT_SECONDS = 2.0  # without an answer, after which a worker has lost its requests that has lost its streams
+_PROBE_SECONDS = 5.0  # after which a worker whose messages do not arrive is probed again
 _ANSWER_SECONDS = 5.0  # after which the coordinator is asked again
 _REFRESH_SECONDS = 1.0  # after which the layout is requested again, and the progress reported
 _WARN_SECONDS = 30.0  # without a worker, after which a warning is logged
@@ -127,13 +128,11 @@ class Streams:
     ) -> None:
         self._num_streams, self._message_bytes = num_streams, message_bytes
         self._rank, self._world = rank, world
+        check_connected("FeedReader")
         self._workers = _Workers(namespace, stall_timeout)
         self._requests: dict[int, _Request] = {}
         self._messages: dict[int, _Receipt] = {}
         self._metrics = _Metrics(namespace, rank)
-        check_connected("FeedReader")
-        self._node: str = ray.get_runtime_context().get_node_id()
-        self._nodes: dict[str, str] = {}  # of workers, when they sent their last messages
         self._wait_began = 0.0  # or when it was last counted
         self._updated = 0.0  # when the metrics were
         self.progress: dict[str, float] = {
@@ -205,6 +204,7 @@ class Streams:
             try:
                 call = handle.describe.remote()
                 self._workers.wait(name, call, deaths, stopped)
+                self._workers.wait(name, call, deaths, stopped, transfer=True)  # a long failure is transferred
                 found = ray.get(call)
             except ray.exceptions.RayError as error:
                 deaths += 1
@@ -248,18 +248,20 @@ class Streams:
 
     def _transfer(self, request: _Request, deaths: int, stopped: Callable[[], bool]) -> Message:
         """Return a message that is made."""
-        message: Message
-        if self._nodes.get(request.worker) == self._node:
+        message: Message | None = None
+        workers = self._workers
+        if workers.is_here(request.worker):
             with contextlib.suppress(ray.exceptions.GetTimeoutError):  # not so if the worker started on another node
                 message = ray.get(request.message, timeout=_POLL_SECONDS)
-                return message
-        # Ray transfers what is waited for: let it begin with the messages of the other streams that are made, too.
-        requests = self._requests.values()
-        calls = [one.message for one in requests if one is request or self._nodes.get(one.worker) != self._node]
-        ray.wait(calls, num_returns=len(calls), timeout=0)
-        self._workers.wait(request.worker, request.message, deaths, stopped, self._count_wait, transfer=True)
-        message = ray.get(request.message)
-        self._nodes[request.worker] = message[0].node
+        if message is None:
+            # Ray transfers what is waited for: let it begin with the messages of other streams that are made, too.
+            requests = self._requests.values()
+            calls = [one.message for one in requests if one is request or not workers.is_here(one.worker)]
+            ray.wait(calls, num_returns=len(calls), timeout=0)
+            workers.wait(request.worker, request.message, deaths, stopped, self._count_wait, transfer=True)
+            message = ray.get(request.message)
+        assert message is not None
+        workers.nodes[request.worker] = message[0].node
         return message
 
     def _count(self, header: Header, batches: list[list[Sent]]) -> None:
@@ -318,7 +320,11 @@ class _Workers:
         self._stall_timeout = math.inf if stall_timeout is None else stall_timeout
         self._layout: dict[int, str] = {}
         self._handles: dict[str, Any] = {}
+        self._node: str = ray.get_runtime_context().get_node_id()
+        self.nodes: dict[str, str] = {}  # of workers, when they sent their last messages
         self._silent: dict[str, Any] = {}  # workers that did not answer this trainer in time: the call of ping
+        # Workers whose messages do not arrive: the call of probe, and when it was made.
+        self._cut_off: dict[str, tuple[Any, float]] = {}
         self._refresh: Any = None  # the reference of a call of layout
         self._refreshed = 0.0
         # Seconds for which the coordinator has not answered; None: it has not answered yet, and may still start.
@@ -387,6 +393,7 @@ class _Workers:
             if transfer:
                 in_transit += _POLL_SECONDS
                 if in_transit >= limit:
+                    self._probe_node_of(name)
                     raise _NoAnswer(f"the message of {name} has not arrived for {in_transit:.1f} s")
             if ping is None:
                 ping, silent = self._handle_of(name).ping.remote(), 0.0
@@ -468,11 +475,34 @@ class _Workers:
         except ValueError as error:
             raise _NoAnswer(f"{name} has ended") from error
 
+    def is_here(self, name: str) -> bool:
+        """Whether a worker sent its last message from the node of this trainer."""
+        return self.nodes.get(name) == self._node
+
     def _is_silent(self, name: str) -> bool:
-        """Whether a worker still owes this trainer the answer for which it has waited too long."""
+        """Whether a worker still owes this trainer the answer, or the message, for which it has waited too long."""
         if name in self._silent and is_done(self._silent[name]):
             del self._silent[name]
-        return name in self._silent
+        if name in self._cut_off:
+            call, called = self._cut_off[name]
+            if is_done(call):
+                del self._cut_off[name]
+            elif time.monotonic() - called > _PROBE_SECONDS:
+                self._probe(name)
+        return name in self._silent or name in self._cut_off
+
+    def _probe_node_of(self, name: str) -> None:
+        """Note that messages of a worker, and so of others on its node, do not arrive, and probe when they do again.
+
+        After a partition, calls of a worker may be answered again while Ray transfers no objects from its node.
+        """
+        node = self.nodes.get(name)
+        for other in {name, *(other for other, there in self.nodes.items() if there == node and node is not None)}:
+            self._probe(other)
+
+    def _probe(self, name: str) -> None:
+        with contextlib.suppress(ValueError):  # it has ended
+            self._cut_off[name] = self._handle(name).probe.remote(), time.monotonic()
 
     def _ask(self, failed: list[str], stopped: Callable[[], bool]) -> None:
         """Wait until the streams have workers, without those that have failed."""

@@ -21,6 +21,7 @@ from ._reader import Reader, feed
 from .errors import InvalidArgument, StateError, Timeout
 
 _MESSAGE_BYTES = 8 << 20  # a message costs milliseconds beside its bytes: docs/distributed.md
+_MAX_CAPACITY = 8  # batches in the queue of a trainer: Ray cannot write their messages to its disk
 _STATE_VERSION = 1
 _STALL_SECONDS = 30.0  # as long as Ray takes, at most, to notice that a node is lost
 _STATS_SECONDS = 30.0
@@ -320,7 +321,7 @@ class FeedReader:
         slots = self._streams.describe()
         _check_slots(slots, world)
         source, queue = feed(
-            max(2, service._num_streams),  # batches: those of one message of each stream, if a message has one
+            min(max(2, service._num_streams - 1), _MAX_CAPACITY),
             slots.shapes,
             dtypes=slots.dtypes,
             lod_levels=slots.lod_levels,
