@@ -319,7 +319,9 @@ func TestALargeBatchOfSequencesGrows(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		pushed := make(chan struct{})
 		go func() {
+			defer close(pushed)
 			large, small := make([]byte, size), make([]byte, 8)
 			for k := range rows {
 				fill(large, byte(k))
@@ -368,6 +370,7 @@ func TestALargeBatchOfSequencesGrows(t *testing.T) {
 			b.Release()
 		}
 		q.Shutdown()
+		<-pushed
 		h.Drop()
 		q.Drop()
 		scope.Drop()

@@ -640,7 +640,7 @@ TEST_F(ChainWaiting, AReaderThatGoes) {
             const pf_handle handle = reader.handle();
             reading = in_thread([handle] {
                 pf_wait wait = PF_WAIT_INIT;
-                wait.timeout_ns = 100'000'000;
+                wait.timeout_ns = 1'000'000'000;
                 pf_tuple tuple = PF_TUPLE_INIT;
                 return pf_reader_next(handle, &wait, &tuple, nullptr);
             });

@@ -108,7 +108,7 @@ protected:
         // a buffer. The library may keep descriptors of loans for later loans, but no tuples.
         pyfeed::MemoryInfo now = pyfeed::memory_stats();
         const uint64_t most_idle = before_.idle_bytes + 16 * 1024;
-        const auto deadline = std::chrono::steady_clock::now() + 5s;
+        const auto deadline = std::chrono::steady_clock::now() + 60s;
         while ((now.handles > before_.handles || now.live_buffers > before_.live_buffers ||
                 now.idle_bytes > most_idle) &&
                std::chrono::steady_clock::now() < deadline) {

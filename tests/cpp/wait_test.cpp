@@ -329,7 +329,7 @@ TEST_F(Waiting, AHandleReleasedMeanwhile) {
         ASSERT_EQ(PF_OK, pf_cancel_token_create(&token, nullptr));
         pf_wait wait = PF_WAIT_INIT;
         wait.cancel = token;
-        wait.timeout_ns = 50'000'000;
+        wait.timeout_ns = 1'000'000'000;
         auto popping = in_thread([&] {
             pf_tuple tuple = PF_TUPLE_INIT;
             return pf_queue_pop(own, &wait, &tuple, nullptr);

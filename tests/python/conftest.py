@@ -37,7 +37,7 @@ def alive() -> dict[str, int]:
 def leaves_nothing_behind() -> Iterator[None]:
     before = alive()
     yield
-    end = time.monotonic() + 5  # threads may still be ending
+    end = time.monotonic() + 60  # threads may still be ending
     while (left := {name: n for name, n in alive().items() if n > before[name]}) and time.monotonic() < end:
         time.sleep(0.001)
         gc.collect()

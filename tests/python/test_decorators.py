@@ -613,6 +613,7 @@ def test_a_reader_that_goes_while_functions_run() -> None:
     threads = [t for t in threading.enumerate() if t.name.startswith(f"pyfeed-{reader.name}")]
     assert len(threads) == 2
     assert all(t.daemon for t in threads)
+    wait_for_readers(reader)
     reader.reset()
     with raises(pyfeed.errors.Cancelled, None):
         reading.result()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -54,8 +55,9 @@ def wake_ups(pid: int) -> dict[str, str]:
     """Return how often each thread of a process has gone to sleep."""
     found = {}
     for task in Path(f"/proc/{pid}/task").iterdir():
-        status = (task / "status").read_text().splitlines()
-        found[task.name] = next(line for line in status if line.startswith("voluntary_ctxt_switches"))
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            status = (task / "status").read_text().splitlines()
+            found[task.name] = next(line for line in status if line.startswith("voluntary_ctxt_switches"))
     return found
 
 

@@ -523,10 +523,10 @@ def test_a_reservation_that_timed_out_may_be_entered_again() -> None:
     """Its first wait, beside that of another thread, leaves no waiter behind."""
     _, queue = feed(1, dtypes=["float64"])
     queue.push(tuple_of(1))
-    reservation = queue.reserve(timeout=0.1)
+    reservation = queue.reserve(timeout=2)
     first = Background(reservation.__enter__)
     wait_for_producers(queue)
-    second = Background(lambda: queue.push(tuple_of(3), timeout=0.3))
+    second = Background(lambda: queue.push(tuple_of(3), timeout=3))
     wait_for_producers(queue, 2)
     for blocked in (first, second):
         with raises(pyfeed.errors.Timeout, None):

@@ -64,7 +64,7 @@ def test_chrome_s_format(tmp_path: Path) -> None:
 @pytest.mark.parametrize("slow", ["compute", "read"])
 def test_the_summary_says_what_limits_the_loop(slow: str) -> None:
     with trace() as t:
-        train(compute=0.02) if slow == "compute" else train(read=0.02)
+        train(compute=0.1) if slow == "compute" else train(read=0.1)
     summary, table = t.summary, t.table()
     assert str(t) == table
     limit = "compute" if slow == "compute" else "producer"
@@ -210,7 +210,7 @@ def test_a_loop_that_computes_is_limited_by_that(source: str, ahead: bool, tmp_p
         for _ in reader:
             most.take()
     check_limit(t, "compute", 11)
-    assert t.summary["parts"][0]["share"] > 0.75
+    assert t.summary["parts"][0]["share"] > 0.5
 
 
 @pytest.mark.parametrize("ahead", [False, True])
