@@ -38,11 +38,7 @@ func (r *Ring) forward() bool {
 	r.mu.Lock()
 	pass, stopped := r.pass, r.pass == pyfeed.PassNone
 	r.stopped = stopped
-	shut := r.head.gate.Load() != r.gate
-	if shut {
-		r.gateDamaged = true
-		r.head.gate.Store(r.gate)
-	}
+	shut := r.mendGate()
 	r.mu.Unlock()
 	if pass != m.pass {
 		r.begin(pass)
@@ -66,6 +62,16 @@ func (r *Ring) forward() bool {
 		r.finish(failure)
 		m.finished = true
 	}
+	return true
+}
+
+// mendGate restores the gate if a worker has overwritten it, and returns whether it had to. The lock is held.
+func (r *Ring) mendGate() bool {
+	if r.head.gate.Load() == r.gate {
+		return false
+	}
+	r.gateDamaged = true
+	r.head.gate.Store(r.gate)
 	return true
 }
 

@@ -346,7 +346,8 @@ func (r *Ring) beginEnd(pass pyfeed.Pass, failure error) bool {
 	if r.ending || r.pass == pyfeed.PassNone || r.pass != pass {
 		return false
 	}
-	if failure == nil && (r.gateDamaged || r.head.gate.Load() != r.gate) { // the forwarder has not reported it yet
+	r.mendGate()
+	if failure == nil && r.gateDamaged { // the forwarder has not reported it yet
 		failure = overwrittenError("its gate")
 	}
 	r.ending, r.failure = true, failure

@@ -1053,6 +1053,14 @@ func TestAnOverwrittenRing(t *testing.T) {
 			b.ring.head.gate.And(^uint32(openGate))
 			b.ring.Close(pyfeed.PassCurrent)
 		}, broken + "its gate"},
+		{"the gate, and the pass ends before the forwarder reports it", func(b *bench, c *child) {
+			b.asleep()
+			b.ring.mu.Lock()
+			b.ring.head.gate.And(^uint32(openGate))
+			b.ring.mendGate() // as the forwarder does, which reports it when it has released the lock
+			b.ring.mu.Unlock()
+			b.ring.Close(pyfeed.PassCurrent)
+		}, broken + "its gate"},
 		{"a cell that the consumer holds", func(b *bench, c *child) {
 			c.do("push 1 1")
 			held, err := b.pop()
