@@ -25,12 +25,6 @@ type Origin struct {
 	Approximate bool  // Record is an estimate
 }
 
-// After returns the origin of the k-th record after that of o, in the same file.
-func (o Origin) After(k int) Origin {
-	o.Record += int64(k)
-	return o
-}
-
 // Location returns the origin as a Location for errors; nil if the tuple does not come from a file.
 func (o *Origin) Location() *Location {
 	if o.File == nil {

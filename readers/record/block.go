@@ -67,7 +67,9 @@ func (b *Block) origin(k int) pyfeed.Origin {
 	case b.origins != nil:
 		return b.origins.of(k)
 	}
-	return b.from.After(k)
+	from := b.from
+	from.Record += int64(k)
+	return from
 }
 
 // Span is the position and size of a byte string.
@@ -337,15 +339,11 @@ func (b *Block) Materialize(t *pyfeed.Tuple, k int, offsets *Offsets) error {
 			p.buffer.Retain(p.slots - 1)
 		}
 		for end := i + p.slots; i < end; i++ {
-			s := &t.Slots[i]
-			lod := s.LoD // keep the allocated LoD slices of t
-			*s = b.first.Slots[i]
-			s.LoD = lod
 			data := b.data(i, k)
+			s := b.fill(t, i, data, p.buffer)
 			if b.HasSpans(i) {
 				offsets.Sequence(s, len(data))
 			}
-			s.Hold(data, p.buffer)
 		}
 	}
 	return nil
@@ -359,12 +357,18 @@ func (b *Block) materializePlaces(t *pyfeed.Tuple, k int) {
 		buffer.Retain(len(t.Slots) - 1)
 	}
 	for i := range t.Slots {
-		from, to := &b.first.Slots[i], &t.Slots[i]
-		lod := to.LoD // keep the allocated LoD slices of t
-		*to = *from
-		to.LoD = lod
-		to.Hold(unsafe.Slice((*byte)(b.address(i, k)), len(from.Data)), buffer)
+		b.fill(t, i, unsafe.Slice((*byte)(b.address(i, k)), len(b.first.Slots[i].Data)), buffer)
 	}
+}
+
+// fill makes a slot of t like that of the first instance, with other data, and returns it. It is inlined.
+func (b *Block) fill(t *pyfeed.Tuple, slot int, data []byte, buffer *memory.Buffer) *pyfeed.LoDTensor {
+	s := &t.Slots[slot]
+	lod := s.LoD // keep the allocated LoD slices of t
+	*s = b.first.Slots[slot]
+	s.LoD = lod
+	s.Hold(data, buffer)
+	return s
 }
 
 // checkTruncated returns an error if the file that the instances lie in has become shorter.

@@ -186,9 +186,7 @@ func (c *Chunk) moveTo(to *Chunk, places []item, step int) {
 // owns them. If an instance is damaged, Take returns those before it, and the error; the damaged one is the next then.
 func (c *Chunk) Take(out []*pyfeed.Tuple) (n int, err error) {
 	for _, it := range c.items[c.front:][:min(len(out), c.Len())] {
-		if it.block == tupleItem {
-			out[n], c.tuples[it.index] = c.tuples[it.index], nil
-		} else if out[n], err = c.tupleOf(it); err != nil {
+		if out[n], err = c.tupleOf(it); err != nil {
 			break
 		}
 		n++
@@ -197,8 +195,13 @@ func (c *Chunk) Take(out []*pyfeed.Tuple) (n int, err error) {
 	return n, err
 }
 
-// tupleOf returns the instance of a Block as a tuple, unless it is damaged.
+// tupleOf takes an instance as a tuple, unless it is damaged. The item stays.
 func (c *Chunk) tupleOf(it item) (*pyfeed.Tuple, error) {
+	if it.block == tupleItem {
+		t := c.tuples[it.index]
+		c.tuples[it.index] = nil
+		return t, nil
+	}
 	b := &c.blocks[it.block]
 	t := pyfeed.NewTuple(0)
 	if err := b.Materialize(t, int(it.index), &c.offsets); err != nil {
@@ -211,18 +214,11 @@ func (c *Chunk) tupleOf(it item) (*pyfeed.Tuple, error) {
 
 // TakeOne takes the next instance, of which there MUST be one. If it is damaged, it stays the next.
 func (c *Chunk) TakeOne() (*pyfeed.Tuple, error) {
-	it := c.items[c.front]
-	var t *pyfeed.Tuple
-	if it.block == tupleItem {
-		t, c.tuples[it.index] = c.tuples[it.index], nil
-	} else {
-		var err error
-		if t, err = c.tupleOf(it); err != nil {
-			return nil, err
-		}
+	t, err := c.tupleOf(c.items[c.front])
+	if err == nil {
+		c.advance(1)
 	}
-	c.advance(1)
-	return t, nil
+	return t, err
 }
 
 // advance removes the next n instances, which were taken.

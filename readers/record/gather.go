@@ -340,11 +340,7 @@ func (o *origins) of(k int) pyfeed.Origin {
 	if r.first.block == tupleItem {
 		return o.tuples[r.first.index]
 	}
-	b, k := o.blocks[r.first.block], int(r.first.index+number-r.begin)
-	if b.files != nil || b.origins != nil {
-		return b.origin(k)
-	}
-	return b.from.After(k)
+	return o.blocks[r.first.block].origin(int(r.first.index + number - r.begin))
 }
 
 // after returns the origins of the instances from the first-th on.
