@@ -2,7 +2,6 @@ package decorators
 
 import (
 	"testing"
-	"time"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/readers"
@@ -52,18 +51,7 @@ func TestResetWhileAReadWaits(t *testing.T) {
 			if isMap { // map waits for a worker
 				readertest.Entered(&m.consumers, &m.mu, 1)
 			}
-			// The first try of a call does not wait: if it has not begun to wait yet, a reset does not cancel it.
-			for waiting := true; waiting; {
-				if err := h.ReInit(); err != nil {
-					t.Fatal(err)
-				}
-				select {
-				case err := <-waits:
-					readertest.Expect(t, err, pyfeed.Cancelled, "reset")
-					waiting = false
-				case <-time.After(100 * time.Millisecond):
-				}
-			}
+			readertest.Expect(t, readertest.ResetUntilEnd(t, h, waits), pyfeed.Cancelled, "reset")
 		})
 	}
 }

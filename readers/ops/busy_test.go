@@ -177,19 +177,8 @@ func TestABusyCallCanBeEnded(t *testing.T) {
 					}
 					return
 				}
-				for { // again, since the call may not have begun
-					if err := h.ReInit(); err != nil {
-						t.Fatal(err)
-					}
-					select {
-					case err := <-done:
-						if !readertest.IsCancelled(err) {
-							t.Errorf("found %v", err)
-						}
-						return
-					default:
-						runtime.Gosched()
-					}
+				if err := readertest.ResetUntilEnd(t, h, done); !readertest.IsCancelled(err) {
+					t.Errorf("found %v", err)
 				}
 			})
 		}

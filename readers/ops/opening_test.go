@@ -147,19 +147,8 @@ func TestASearchEndsWithItsReader(t *testing.T) {
 						<-readertest.Searched // in the goroutine, since the caller's thread does not stay in it
 					}
 					if reset {
-						// The first try of a call does not wait: if it has not begun to wait yet, a reset does not cancel it.
-						for waiting := true; waiting; {
-							if err := h.ReInit(); err != nil {
-								t.Fatal(err)
-							}
-							select {
-							case err := <-done:
-								if !readertest.IsCancelled(err) {
-									t.Errorf("found %v", err)
-								}
-								waiting = false
-							case <-time.After(100 * time.Millisecond):
-							}
+						if err := readertest.ResetUntilEnd(t, h, done); !readertest.IsCancelled(err) {
+							t.Errorf("found %v", err)
 						}
 						cancel()
 						return

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
@@ -77,6 +78,22 @@ func Expect(t *testing.T, err error, kind pyfeed.Kind, text string) {
 func IsCancelled(err error) bool {
 	var e *pyfeed.Error
 	return errors.As(err, &e) && e.Kind == pyfeed.Cancelled
+}
+
+// ResetUntilEnd resets a reader until the call that sends its error has ended, and returns the error. A single reset does
+// not cancel a call that has not begun to wait: its first try does not wait.
+func ResetUntilEnd(t *testing.T, h *readers.ReaderHolder, ended <-chan error) error {
+	t.Helper()
+	for {
+		if err := h.ReInit(); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case err := <-ended:
+			return err
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
 }
 
 // Until waits for an event in another goroutine.
