@@ -78,8 +78,8 @@ class Header(NamedTuple):
     failure: tuple[str, str, str] | None = None
 
 
-class Order(NamedTuple):
-    """What a trainer requests. Ray writes each argument of a call on its own, so a call has one: this, pickled.
+class FetchArguments(NamedTuple):
+    """The arguments of `Worker.fetch`. It gets them pickled, as one: Ray serializes each argument of a call separately.
 
     Attributes
     ----------
@@ -198,7 +198,7 @@ class Worker:
         Parameters
         ----------
         pickled : bytes
-            The `Order`.
+            The `FetchArguments`.
 
         Returns
         -------
@@ -207,18 +207,18 @@ class Worker:
         Message
             It lies in the object store of the worker's node.
         """
-        order: Order = pickle.loads(pickled)
-        stream = self._streams[order.stream]
+        arguments: FetchArguments = pickle.loads(pickled)
+        stream, at = self._streams[arguments.stream], arguments.at
         with stream.lock:
-            key = (order.world, order.at.pass_id, order.at.number)
+            key = (arguments.world, at.pass_id, at.number)
             message = stream.messages.get(key)
             if message is None:
-                message = header, _ = self._read(order)
-                if order.world > 1 and header.failure is None:
+                message = header, _ = self._read(arguments)
+                if arguments.world > 1 and header.failure is None:
                     stream.messages[key] = message
                     while len(stream.messages) > self.KEPT:
                         stream.messages.popitem(last=False)
-        return b"", (message[0], message[1][order.rank])
+        return b"", (message[0], message[1][arguments.rank])
 
     def _reader_of(self, number: int) -> Reader:
         stream = self._streams[number]
@@ -231,18 +231,18 @@ class Worker:
             stream.first, stream.at = reader._get_state(), Position(0)
         return stream.reader
 
-    def _read(self, order: Order) -> tuple[Header, Parts]:
-        stream, at, world = self._streams[order.stream], order.at, order.world
+    def _read(self, arguments: FetchArguments) -> tuple[Header, Parts]:
+        stream, at, world = self._streams[arguments.stream], arguments.at, arguments.world
         parts: Parts = [[] for _ in range(world)]
         count = size = 0
         following, ended = at, False
         stream.began = time.monotonic()
         try:
-            reader = self._reader_of(order.stream)
+            reader = self._reader_of(arguments.stream)
             if stream.at is None or (stream.at.pass_id, stream.at.number) != (at.pass_id, at.number):
                 _go_to(reader, stream.first, at)
             stream.at = None
-            while not count or size < order.least_bytes:
+            while not count or size < arguments.least_bytes:
                 try:
                     batch = [_to_send(value) for value in _slots(reader.read())]
                 except EndOfData:

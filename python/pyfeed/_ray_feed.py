@@ -27,7 +27,18 @@ from ray.util.metrics import Counter, Gauge
 
 from . import _exit
 from ._producing import fail_pass
-from ._ray_actors import COORDINATOR, Description, Header, Message, Order, Position, Sent, is_done, received, size_of
+from ._ray_actors import (
+    COORDINATOR,
+    Description,
+    FetchArguments,
+    Header,
+    Message,
+    Position,
+    Sent,
+    is_done,
+    received,
+    size_of,
+)
 from .errors import ProducerError, QueueClosed, StateError
 
 _MAX_PAUSE_SECONDS = 0.5  # between two requests for the layout, while no worker is alive
@@ -128,10 +139,9 @@ class Streams:
     ) -> None:
         self._num_streams, self._message_bytes = num_streams, message_bytes
         self._rank, self._world = rank, world
-        check_connected("FeedReader")
         self._workers = _Workers(namespace, stall_timeout)
         self._requests: dict[int, _Request] = {}
-        self._messages: dict[int, _Receipt] = {}
+        self._receipts: dict[int, _Receipt] = {}
         self._metrics = _Metrics(namespace, rank)
         self._wait_began = 0.0  # or when it was last counted
         self._updated = 0.0  # when the metrics were
@@ -154,7 +164,7 @@ class Streams:
 
     def _batches(self, position: FeedPosition, stopped: Callable[[], bool]) -> Iterator[Delivery]:
         self._requests.clear()  # of an earlier pass
-        self._messages.clear()
+        self._receipts.clear()
         self.progress["pass"] = position.pass_id
         positions = list(position.streams)
         live = [p.at.pass_id == position.pass_id for p in positions]
@@ -167,25 +177,25 @@ class Streams:
             if not live[stream]:
                 stream = (stream + 1) % self._num_streams
                 continue
-            message = self._messages.get(stream)
-            if message is None:
+            receipt = self._receipts.get(stream)
+            if receipt is None:
                 header, batches = self._receive(stream, stopped)
                 start = positions[stream]
                 left = deque(list(enumerate(batches))[start.skip :])
-                message = self._messages[stream] = _Receipt(start, header, left, size_of(batches))
+                receipt = self._receipts[stream] = _Receipt(start, header, left, size_of(batches))
                 if not header.ended and header.failure is None:
                     self._request(stream, header.following, self._message_bytes, stopped)
-                self.progress["bytes_held"] = sum(one.size for one in self._messages.values())
-            start, header = message.start, message.header
-            if message.left:
-                index, batch = message.left.popleft()
+                self.progress["bytes_held"] = sum(one.size for one in self._receipts.values())
+            start, header = receipt.start, receipt.header
+            if receipt.left:
+                index, batch = receipt.left.popleft()
                 whole = index + 1 == header.num_batches and header.failure is None
                 behind = StreamPosition(header.following) if whole else StreamPosition(start.at, index + 1)
                 yield Delivery(stream, behind, [received(value) for value in batch] if batch else None)
                 del batch
                 stream = (stream + 1) % self._num_streams
                 continue
-            del message, self._messages[stream]
+            del receipt, self._receipts[stream]
             if header.failure is not None:
                 raise _failure(f"stream {stream} of the service", header.failure)
             # Something is left to skip if a worker has sent a smaller message than an earlier one did.
@@ -219,8 +229,8 @@ class Streams:
     def _request(self, stream: int, at: Position, least_bytes: int, stopped: Callable[[], bool]) -> None:
         """Request the message of a stream that begins at a position."""
         name, handle = self._workers.of(stream, stopped)
-        order = pickle.dumps(Order(stream, at, self._rank, self._world, least_bytes))
-        self._requests[stream] = _Request(at, name, *handle.fetch.remote(order))
+        arguments = FetchArguments(stream, at, self._rank, self._world, least_bytes)
+        self._requests[stream] = _Request(at, name, *handle.fetch.remote(pickle.dumps(arguments)))
 
     def _receive(self, stream: int, stopped: Callable[[], bool]) -> Message:
         """Return the message that was requested."""
@@ -247,21 +257,21 @@ class Streams:
             return header, batches
 
     def _transfer(self, request: _Request, deaths: int, stopped: Callable[[], bool]) -> Message:
-        """Return a message that is made."""
-        message: Message | None = None
+        """Return a message that is made, and note its node."""
         workers = self._workers
-        if workers.is_here(request.worker):
-            with contextlib.suppress(ray.exceptions.GetTimeoutError):  # not so if the worker started on another node
-                message = ray.get(request.message, timeout=_POLL_SECONDS)
+        message = _get_at_once(request.message) if workers.is_local(request.worker) else None
         if message is None:
-            # Ray transfers what is waited for: let it begin with the messages of other streams that are made, too.
-            requests = self._requests.values()
-            calls = [one.message for one in requests if one is request or not workers.is_here(one.worker)]
-            ray.wait(calls, num_returns=len(calls), timeout=0)
-            workers.wait(request.worker, request.message, deaths, stopped, self._count_wait, transfer=True)
-            message = ray.get(request.message)
-        assert message is not None
+            message = self._wait_for_transfer(request, deaths, stopped)
         workers.nodes[request.worker] = message[0].node
+        return message
+
+    def _wait_for_transfer(self, request: _Request, deaths: int, stopped: Callable[[], bool]) -> Message:
+        # Ray transfers what is waited for: let it begin with the messages of other streams that are made, too.
+        requests = self._requests.values()
+        calls = [one.message for one in requests if one is request or not self._workers.is_local(one.worker)]
+        ray.wait(calls, num_returns=len(calls), timeout=0)
+        self._workers.wait(request.worker, request.message, deaths, stopped, self._count_wait, transfer=True)
+        message: Message = ray.get(request.message)
         return message
 
     def _count(self, header: Header, batches: list[list[Sent]]) -> None:
@@ -303,7 +313,7 @@ class _Metrics:
         self._counted = dict.fromkeys(self.counters, 0.0)
 
     def update(self, progress: dict[str, float]) -> None:
-        """Set all to the progress of the trainer. Ray takes long for that: an update a message would cost 5 %."""
+        """Set all to the progress of the trainer. Call it seldom: Ray takes many microseconds for each metric."""
         for name, counter in self.counters.items():
             if more := progress[name] - self._counted[name]:  # Ray refuses 0
                 counter.inc(more)
@@ -320,6 +330,7 @@ class _Workers:
         self._stall_timeout = math.inf if stall_timeout is None else stall_timeout
         self._layout: dict[int, str] = {}
         self._handles: dict[str, Any] = {}
+        check_connected("FeedReader")
         self._node: str = ray.get_runtime_context().get_node_id()
         self.nodes: dict[str, str] = {}  # of workers, when they sent their last messages
         self._silent: dict[str, Any] = {}  # workers that did not answer this trainer in time: the call of ping
@@ -475,7 +486,7 @@ class _Workers:
         except ValueError as error:
             raise _NoAnswer(f"{name} has ended") from error
 
-    def is_here(self, name: str) -> bool:
+    def is_local(self, name: str) -> bool:
         """Whether a worker sent its last message from the node of this trainer."""
         return self.nodes.get(name) == self._node
 
@@ -497,8 +508,10 @@ class _Workers:
         After a partition, calls of a worker may be answered again while Ray transfers no objects from its node.
         """
         node = self.nodes.get(name)
-        for other in {name, *(other for other, there in self.nodes.items() if there == node and node is not None)}:
-            self._probe(other)
+        self._probe(name)
+        for other, other_node in self.nodes.items():
+            if other != name and other_node == node:
+                self._probe(other)
 
     def _probe(self, name: str) -> None:
         with contextlib.suppress(ValueError):  # it has ended
@@ -551,6 +564,15 @@ def _without(layout: dict[int, str], failed: list[str]) -> dict[int, str]:
     """Return a layout in which other workers have the streams of those that have failed. Empty: there is no other."""
     others = sorted(set(layout.values()) - set(failed))
     return {s: name if name in others else others[s % len(others)] for s, name in layout.items() if others}
+
+
+def _get_at_once(reference: Any) -> Message | None:
+    """Return a message that is on this node. None: it is not, as if its worker was started again on another node."""
+    try:
+        message: Message = ray.get(reference, timeout=_POLL_SECONDS)
+    except ray.exceptions.GetTimeoutError:
+        return None
+    return message
 
 
 def _is_lost(request: _Request, *, cut_off: bool) -> bool:

@@ -320,8 +320,11 @@ class FeedReader:
         )
         slots = self._streams.describe()
         _check_slots(slots, world)
+        # If each message has one batch, twice as many messages as streams wait: one of each stream is requested, one
+        # batch waits for room in the queue, and the others are in the queue.
+        capacity = min(max(2, service._num_streams - 1), _MAX_CAPACITY)
         source, queue = feed(
-            min(max(2, service._num_streams - 1), _MAX_CAPACITY),
+            capacity,
             slots.shapes,
             dtypes=slots.dtypes,
             lod_levels=slots.lod_levels,

@@ -451,7 +451,7 @@ def test_a_stopped_worker_with_two_trainers(cluster: Any, own_path: str) -> None
 
 
 def test_a_message_that_does_not_arrive(cluster: Any, path: str) -> None:
-    """Its worker answers pings, and Ray has its header, but the connection broke before the rest was transferred."""
+    """Its worker answers pings, and has made it, but the connection broke while Ray transferred it."""
     with serve(feed_of(path), stall_timeout=1) as service, service.reader() as reader:
         assert next(reader) is not None  # the workers run
         workers = _ray_feed._Workers(service._namespace, 1.0)
