@@ -20,7 +20,7 @@ from .support import Background, feed, needs_gil, tuple_of, wait_for_consumers, 
 
 LARGE = 64 << 20
 WINDOW = 0.1  # seconds of one measurement
-WANTED = 0.6  # the required share of the idle rate
+WANTED = 0.8  # the required share of the idle rate
 
 
 class Counter:
