@@ -38,6 +38,7 @@ import numpy as np
 COUNT, SHAPE, BATCH = 2048, (96, 96, 3), 64
 MARK = "PYFEED_RAY_BENCHMARK"
 WORKERS = 2
+STREAMS = 8  # of a service, for --transport; also the calls of actors that are ahead
 PASSES, TASK = 200, 8  # of Ray Data: passes in its dataset, and batches in a task
 Batches = Iterator[Any]
 began = [0.0]  # when a library begins, which is after the start of the cluster
@@ -277,9 +278,6 @@ def transport(args: argparse.Namespace) -> None:
                 spread = f"{statistics.median(found):.2f} ({min(found):.2f} to {max(found):.2f})"
                 print(f"{size >> 20} MiB: the service is {spread} times as fast as actors that read by {reading}")
     ray.shutdown()
-
-
-STREAMS = 8  # of a service; also the calls of actors that are ahead
 
 
 class NumPySource:
