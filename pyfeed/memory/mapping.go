@@ -40,9 +40,9 @@ type Mapping struct {
 
 	pool        *Pool // caches the Mapping for the next Map of the file; nil: none
 	file        identity
-	cachedBytes int // pages of the first cachedBytes bytes stay mapped
-	handedOut   int // end of the furthest window handed out
-	before      int // handedOut of the previous use of the Mapping
+	cached      []atomic.Uint64 // a bit for each window whose pages stay mapped; set under the lock of mappingCache
+	cachedBytes int             // of these windows
+	isWhole     bool            // it was cached without a window: the whole file counts until it is used again
 
 	written   atomic.Bool               // torn because the file was written to
 	readError atomic.Pointer[readError] // nil: not the reason, or not known yet
@@ -57,7 +57,8 @@ type readError struct {
 // Limits of the mappings cached between passes, for all files of the process. Mapping a page again takes half as long
 // as copying it (docs/performance.md, "Small records": 100 KB records 16.7 → 13.0 µs; "zip under a shuffle": 512 instead
 // of 256 MiB). The limits exist because cached pages count as the process's memory, and each mapping uses an entry in the
-// fault handler's table. They do not depend on the memory of the machine, because the system can reclaim the pages.
+// fault handler's table. They do not depend on the memory of the machine, because the system can reclaim the pages. Only
+// windows that were used count: readers of parts of a large file have room for all of them.
 const (
 	maxCachedBytes = 512 << 20 // bytes
 	maxCachedFiles = 1024
@@ -82,8 +83,10 @@ func (p *Pool) Map(name string, fd int, size int64) (*Mapping, error) {
 	p.mu.Unlock()
 	if m != nil {
 		if m.file == file && int64(len(m.data)) == size && !m.IsTorn() {
-			m.before = m.handedOut
 			m.refs.Store(1)
+			if m.isWhole {
+				m.uncache()
+			}
 			return m, nil
 		}
 		m.unmap()
@@ -95,23 +98,54 @@ func (p *Pool) Map(name string, fd int, size int64) (*Mapping, error) {
 	m.name, m.file = name, file
 	if !p.unpooled {
 		m.pool = p
-		m.reserve()
+		m.cached = make([]atomic.Uint64, (len(m.data)+64*WindowSize-1)/(64*WindowSize))
 	}
 	return m, nil
 }
 
-// reserve reserves space in the cache for as many of the file's pages as the limits permit.
-func (m *Mapping) reserve() {
+// isCached reports whether the pages of a window stay mapped.
+func (m *Mapping) isCached(number int) bool {
+	return m.cached != nil && m.cached[number/64].Load()&(1<<(number%64)) != 0
+}
+
+// cache makes the pages of windows stay mapped, from a number on, as far as the limits permit.
+func (m *Mapping) cache(number int, data []byte) {
+	for len(data) > 0 && m.isCached(number) {
+		number, data = number+1, data[min(WindowSize, len(data)):]
+	}
+	if m.pool == nil || len(data) == 0 {
+		return
+	}
 	mappingCache.mu.Lock()
 	defer mappingCache.mu.Unlock()
-	n := min(len(m.data), maxCachedBytes-mappingCache.bytes)
-	if n < len(m.data) {
-		n -= n % WindowSize
-	}
-	if n > 0 && mappingCache.files < maxCachedFiles {
-		m.cachedBytes = n
+	for at := 0; at < len(data); at += WindowSize {
+		n, i := min(WindowSize, len(data)-at), number+at/WindowSize
+		switch {
+		case m.isCached(i):
+			continue
+		case mappingCache.bytes+n > maxCachedBytes || m.cachedBytes == 0 && mappingCache.files >= maxCachedFiles:
+			return
+		case m.cachedBytes == 0:
+			mappingCache.files++
+		}
 		mappingCache.bytes += n
-		mappingCache.files++
+		m.cachedBytes += n
+		m.cached[i/64].Or(1 << (i % 64))
+	}
+}
+
+// uncache is the opposite of cache, for all windows. No window is in use.
+func (m *Mapping) uncache() {
+	if m.cachedBytes == 0 {
+		return
+	}
+	mappingCache.mu.Lock()
+	defer mappingCache.mu.Unlock()
+	mappingCache.bytes -= m.cachedBytes
+	mappingCache.files--
+	m.cachedBytes, m.isWhole = 0, false
+	for i := range m.cached {
+		m.cached[i].Store(0)
 	}
 }
 
@@ -360,8 +394,7 @@ func (m *Mapping) Window(at int64, n int) *Buffer {
 		}
 		m.dropWindow()
 		end := min(from+WindowSize, len(m.data))
-		w := &window{m, m.data[from:end], end <= m.cachedBytes}
-		m.handedOut = max(m.handedOut, end)
+		w := &window{m, number, m.data[from:end]}
 		m.refs.Add(1)
 		m.of, m.window, m.number = w, &Buffer{size: len(w.data), owner: w, mapped: m}, number
 		m.window.refs.Store(1)
@@ -375,13 +408,15 @@ func (m *Mapping) Window(at int64, n int) *Buffer {
 }
 
 // readAhead asks the system to read the next four windows, or only the fourth if the earlier ones were requested
-// before. Pages that are likely to be cached are not requested, because a request costs time even for pages in memory.
+// before. Cached pages are not requested, because a request costs time even for pages in memory.
 func (m *Mapping) readAhead(from int, requested bool) {
 	begin, end := from+WindowSize, min(from+5*WindowSize, len(m.data))
 	if requested {
 		begin = from + 4*WindowSize
 	}
-	begin = max(begin, min(m.before, m.cachedBytes))
+	for begin < end && m.isCached(begin/WindowSize) {
+		begin += WindowSize
+	}
 	if begin < end {
 		_ = unix.Madvise(m.data[begin:end], unix.MADV_WILLNEED)
 	}
@@ -401,19 +436,20 @@ func (m *Mapping) Close() {
 }
 
 func (m *Mapping) drop() {
-	if m.refs.Add(-1) > 0 || m.cachedBytes > 0 && !m.IsTorn() && m.pool.cacheMapping(m) {
+	if m.refs.Add(-1) > 0 {
 		return
 	}
-	m.unmap()
+	if m.cachedBytes == 0 { // it was used without windows, such as by a decoder
+		m.cache(0, m.data[:min(len(m.data), maxCachedBytes)])
+		m.isWhole = true
+	}
+	if m.cachedBytes == 0 || m.IsTorn() || !m.pool.cacheMapping(m) {
+		m.unmap()
+	}
 }
 
 func (m *Mapping) unmap() {
-	if m.cachedBytes > 0 {
-		mappingCache.mu.Lock()
-		mappingCache.bytes -= m.cachedBytes
-		mappingCache.files--
-		mappingCache.mu.Unlock()
-	}
+	m.uncache()
 	mappings.mu.Lock()
 	delete(mappings.all, m)
 	if m.IsTorn() {
@@ -428,18 +464,32 @@ func (m *Mapping) unmap() {
 }
 
 type window struct {
-	mapping  *Mapping
-	data     []byte
-	isCached bool
+	mapping *Mapping
+	number  int
+	data    []byte // of this window, and of those up to the next one: its last record may extend into them
 }
 
-// Reclaim returns the pages of the window to the system, unless they are cached.
+// Reclaim returns the pages of the window to the system, unless they are cached. It examines maxCachedBytes at most,
+// because the reader may have jumped far.
 func (w *window) Reclaim() {
 	mappedWindows.Add(-1)
-	if !w.isCached {
-		_ = unix.Madvise(w.data, unix.MADV_DONTNEED)
+	near := w.data[:min(len(w.data), maxCachedBytes)]
+	w.mapping.cache(w.number, near)
+	begin := 0 // of pages that are not cached
+	for at := 0; at < len(near); at += WindowSize {
+		if w.mapping.isCached(w.number + at/WindowSize) {
+			returnPages(w.data[begin:at])
+			begin = min(at+WindowSize, len(w.data))
+		}
 	}
+	returnPages(w.data[begin:])
 	w.mapping.drop()
+}
+
+func returnPages(data []byte) {
+	if len(data) > 0 {
+		_ = unix.Madvise(data, unix.MADV_DONTNEED)
+	}
 }
 
 var mappedBytes, mappedWindows atomic.Int64

@@ -2,8 +2,10 @@ package memory
 
 import (
 	"bytes"
+	"encoding/binary"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -302,6 +304,15 @@ func TestMappingsAreCached(t *testing.T) {
 	}
 }
 
+// use takes and releases a window of a mapping.
+func use(m *Mapping, at int64) { m.Window(at, 1).Release() }
+
+// useAlone does the same for a record that lies in one window.
+func useAlone(m *Mapping, at int64) {
+	use(m, at)
+	m.dropWindow()
+}
+
 func TestMappingsAreKeptUpToABound(t *testing.T) {
 	before, none := Count(), mappingCache.bytes
 	p := NewPool(File)
@@ -318,23 +329,37 @@ func TestMappingsAreKeptUpToABound(t *testing.T) {
 		}
 		all = append(all, remap(t, p, name))
 	}
-	if all[0].cachedBytes != maxCachedBytes-none || all[1].cachedBytes != 0 || mappingCache.bytes != maxCachedBytes {
-		t.Errorf("expected %d bytes of the first file to be cached, found %d, and %d of the second", maxCachedBytes-none, all[0].cachedBytes, all[1].cachedBytes)
+	if mappingCache.bytes != none {
+		t.Errorf("expected %d bytes to be cached before windows are used, found %d", none, mappingCache.bytes)
 	}
-	inside, behind := all[0].Window(0, 1), all[0].Window(maxCachedBytes, 1)
-	if w := inside.owner.(*window); !w.isCached {
-		t.Error("the first window is not cached")
+	useAlone(all[0], 5*WindowSize)
+	useAlone(all[0], maxCachedBytes)
+	useAlone(all[0], 5*WindowSize)
+	useAlone(all[1], 0)
+	if first, second := all[0].cachedBytes, all[1].cachedBytes; first != WindowSize+WindowSize/2 || second != WindowSize {
+		t.Errorf("expected that the windows that were used count once each, found %d and %d bytes", first, second)
 	}
-	if w := behind.owner.(*window); w.isCached {
-		t.Error("the last window is cached")
+	if used := none + 2*WindowSize + WindowSize/2; mappingCache.bytes != used {
+		t.Errorf("expected %d cached bytes, found %d", used, mappingCache.bytes)
 	}
-	inside.Release()
-	behind.Release()
+	for at := int64(0); at < maxCachedBytes; at += WindowSize {
+		use(all[0], at)
+	}
+	useAlone(all[1], WindowSize)
+	if n := mappingCache.bytes; n > maxCachedBytes || n < maxCachedBytes-WindowSize {
+		t.Errorf("expected about %d cached bytes, found %d", maxCachedBytes, n)
+	}
+	if !all[0].isCached(5) || !all[0].isCached(maxCachedBytes/WindowSize) || all[0].isCached(maxCachedBytes/WindowSize-1) {
+		t.Error("expected the windows that were used first")
+	}
+	if all[1].isCached(1) {
+		t.Error("more is cached than the limit")
+	}
 	for _, m := range all {
 		m.Close()
 	}
-	if n := Count().Live[Mapped] - before.Live[Mapped]; n != sizes[0] {
-		t.Errorf("expected %d mapped bytes, found %d", sizes[0], n)
+	if n := Count().Live[Mapped] - before.Live[Mapped]; n != sizes[0]+sizes[1] {
+		t.Errorf("expected %d mapped bytes, found %d", sizes[0]+sizes[1], n)
 	}
 	if m := remap(t, p, names[0]); m != all[0] {
 		t.Error("the first mapping was not cached")
@@ -349,6 +374,7 @@ func TestMappingsAreKeptUpToABound(t *testing.T) {
 	files := mappingCache.files
 	mappingCache.files = maxCachedFiles
 	last := remap(t, p, names[1])
+	useAlone(last, 0)
 	if last.cachedBytes != 0 {
 		t.Error("more files than the limit are cached")
 	}
@@ -358,9 +384,123 @@ func TestMappingsAreKeptUpToABound(t *testing.T) {
 	c := NewUnpooled(File) // caches nothing
 	defer c.Close()
 	m := remap(t, c, names[1])
+	use(m, 0)
 	if m.Close(); Count() != before {
 		t.Error("an unpooled pool cached a mapping")
 	}
+}
+
+// A file that is decoded is used without windows. It counts as a whole, until it is used again.
+func TestMappingsWithoutWindowsAreKept(t *testing.T) {
+	none, files := mappingCache.bytes, mappingCache.files
+	p := NewPool(File)
+	name := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(name, bytes.Repeat([]byte{1}, 3*WindowSize), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m := remap(t, p, name)
+	m.Close()
+	if n := mappingCache.bytes - none; n != 3*WindowSize {
+		t.Errorf("expected %d cached bytes, found %d", 3*WindowSize, n)
+	}
+	if again := remap(t, p, name); again != m || mappingCache.bytes != none || m.isCached(0) {
+		t.Errorf("expected the same mapping without cached windows, found %d cached bytes", mappingCache.bytes-none)
+	}
+	useAlone(m, WindowSize)
+	m.Close()
+	if n := mappingCache.bytes - none; n != WindowSize || !m.isCached(1) {
+		t.Errorf("expected the window that was used, found %d cached bytes", n)
+	}
+	if again := remap(t, p, name); again != m || !m.isCached(1) {
+		t.Error("expected the same mapping with its window")
+	}
+	m.Close()
+	p.Close()
+	if mappingCache.bytes != none || mappingCache.files != files {
+		t.Errorf("expected %d bytes of %d files, found %d of %d", none, files, mappingCache.bytes, mappingCache.files)
+	}
+}
+
+// Eight readers of parts of a file, as streams of a service have, have room for the pages of all parts together.
+func TestPartsOfAFileStayMapped(t *testing.T) {
+	none := mappingCache.bytes
+	name := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(name, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const part = 32 * WindowSize
+	if err := os.Truncate(name, 8*part); err != nil {
+		t.Fatal(err)
+	}
+	for i := range int64(8) {
+		p := NewPool(File)
+		defer p.Close()
+		m := remap(t, p, name)
+		defer m.Close()
+		for at := i * part; at < (i+1)*part; at += 8 * WindowSize { // records of eight windows
+			use(m, at)
+		}
+		m.dropWindow()
+		if m.cachedBytes < part-7*WindowSize {
+			t.Errorf("reader %d: expected that its windows are cached, found %d bytes", i, m.cachedBytes)
+		}
+	}
+	if n := mappingCache.bytes - none; n > 8*part {
+		t.Errorf("expected at most %d cached bytes, found %d", 8*part, n)
+	}
+}
+
+// isMapped reports whether a page is mapped, by /proc/PID/pagemap: see proc_pid_pagemap(5).
+func isMapped(t *testing.T, at *byte) bool {
+	t.Helper()
+	f, err := os.Open("/proc/self/pagemap")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var entry [8]byte
+	if _, err := f.ReadAt(entry[:], int64(uintptr(unsafe.Pointer(at)))/pageSize*8); err != nil {
+		t.Fatal(err)
+	}
+	return binary.NativeEndian.Uint64(entry[:])>>63 != 0
+}
+
+// Pages of windows that are not cached are returned also if they lie between cached ones. The windows are used in pairs,
+// because the system may map pages of 2 MiB, which it returns as a whole.
+func TestPagesBetweenCachedWindowsAreReturned(t *testing.T) {
+	p := NewPool(File)
+	defer p.Close()
+	name := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(name, bytes.Repeat([]byte{1}, 10*WindowSize), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m := remap(t, p, name)
+	defer m.Close()
+	for _, number := range []int64{0, 1, 4, 5} {
+		useAlone(m, number*WindowSize)
+	}
+	mappingCache.mu.Lock()
+	used := mappingCache.bytes
+	mappingCache.bytes = maxCachedBytes
+	mappingCache.mu.Unlock()
+	w := m.Window(0, 1)
+	use(m, 8*WindowSize) // the record at the beginning extends over eight windows
+	for _, b := range m.data[:8*WindowSize] {
+		if b != 1 {
+			t.Fatal("the mapping differs from the file")
+		}
+	}
+	w.Release()
+	var found []bool
+	for i := range 8 {
+		found = append(found, isMapped(t, &m.data[i*WindowSize]))
+	}
+	if !slices.Equal(found, []bool{true, true, false, false, true, true, false, false}) {
+		t.Errorf("expected that the pages of windows 0, 1, 4 and 5 stay mapped, found %v", found)
+	}
+	mappingCache.mu.Lock()
+	mappingCache.bytes = used
+	mappingCache.mu.Unlock()
 }
 
 func TestMapRefusesNothing(t *testing.T) {
