@@ -779,7 +779,9 @@ def test_without_torchdata(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_left() -> Iterator[None]:
+def _nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    # After an error, PyTorch's own loader waits for its workers for so long, 5 seconds otherwise, and then ends them.
+    monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 1.0)
     yield
     gc.collect()
     assert multiprocessing.active_children() == []
