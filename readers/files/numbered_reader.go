@@ -296,7 +296,7 @@ func (r *numberedReader) nextUnit(unit *oneUnit) {
 	unit.release()
 	r.head++
 	switch {
-	case r.parts == 1:
+	case r.seed != nil:
 		r.workersCond.Signal()
 	case r.head%int64(len(r.units)/2) == 0: // waking all threads for each unit would cost more
 		r.workersCond.Broadcast()
