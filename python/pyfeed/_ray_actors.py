@@ -120,6 +120,7 @@ class _Stream:
         self.lock = threading.Lock()
         self.reader: Reader | None = None
         self.names: Sequence[str] = ()  # of the reader's slots
+        self.length: int | None = None  # batches of a pass; None: not known
         self.first: str | None = None  # the state of a new reader
         self.at: Position | None = None  # of the reader; None: unknown, after a failure
         self.began: float | None = None  # when the reader was made, moved or read; None: it does not work now
@@ -227,7 +228,7 @@ class Worker:
             reader = make_reader(number, self._num_streams)
             if not isinstance(reader, Reader):
                 raise InvalidArgument(f"make_reader: expected it to return a Reader, found {type(reader).__name__}")
-            stream.reader, stream.names = reader, reader.names
+            stream.reader, stream.names, stream.length = reader, reader.names, _length_of(reader)
             stream.first, stream.at = reader._get_state(), Position(0)
         return stream.reader
 
@@ -253,17 +254,29 @@ class Worker:
                 count += 1
                 size += size_of([batch])
                 stream.began = time.monotonic()
+            if not ended:
+                stream.at = following = Position(at.pass_id, at.number + count, reader._get_state())
+                if stream.length is not None and following.number >= stream.length:
+                    # Without this, another request would find the end. Nothing is left to be made: it takes no time.
+                    try:
+                        ended = not reader.has_next()
+                    except Exception:  # such as a file that has changed: the next request finds it again
+                        stream.at = None
             if ended:
                 reader.reset()
-                following = Position(at.pass_id + 1)
-            else:
-                following = Position(at.pass_id, at.number + count, reader._get_state())
-            stream.at = following
+                stream.at = following = Position(at.pass_id + 1)
         except Exception as error:
             return Header(count, following, ended, self._node, format_exception(error)), parts
         finally:
             stream.began = None
         return Header(count, following, ended, self._node), parts
+
+
+def _length_of(reader: Reader) -> int | None:
+    try:
+        return len(reader)
+    except TypeError:
+        return None
 
 
 def _go_to(reader: Reader, first: str | None, at: Position) -> None:

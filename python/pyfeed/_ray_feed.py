@@ -239,8 +239,7 @@ class Streams:
         while True:
             request = self._requests[stream]
             try:
-                self._workers.wait(request.worker, request.made, deaths, stopped, self._count_wait)
-                header, batches = self._transfer(request, deaths, stopped)
+                header, batches = self._message_of(request, deaths, stopped)
             except ray.exceptions.RayError as error:
                 self.progress["retries"] += 1
                 deaths += 1
@@ -256,11 +255,13 @@ class Streams:
             self._count(header, batches)
             return header, batches
 
-    def _transfer(self, request: _Request, deaths: int, stopped: Callable[[], bool]) -> Message:
-        """Return a message that is made, and note its node."""
+    def _message_of(self, request: _Request, deaths: int, stopped: Callable[[], bool]) -> Message:
+        """Wait for the message of a request, and note its node."""
+        check_connected("FeedReader")
         workers = self._workers
-        message = _get_at_once(request.message) if workers.is_local(request.worker) else None
+        message = _get_soon(request.message) if workers.is_local(request.worker) else None
         if message is None:
+            workers.wait(request.worker, request.made, deaths, stopped, self._count_wait)
             message = self._wait_for_transfer(request, deaths, stopped)
         workers.nodes[request.worker] = message[0].node
         return message
@@ -566,8 +567,11 @@ def _without(layout: dict[int, str], failed: list[str]) -> dict[int, str]:
     return {s: name if name in others else others[s % len(others)] for s, name in layout.items() if others}
 
 
-def _get_at_once(reference: Any) -> Message | None:
-    """Return a message that is on this node. None: it is not, as if its worker was started again on another node."""
+def _get_soon(reference: Any) -> Message | None:
+    """Return a message of a worker on this node by one call of Ray, which costs less than a wait before.
+
+    None: it is not made soon, or not here, as if its worker was started again on another node.
+    """
     try:
         message: Message = ray.get(reference, timeout=_POLL_SECONDS)
     except ray.exceptions.GetTimeoutError:

@@ -6,6 +6,7 @@ import contextlib
 import gc
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 import ray
-from pyfeed._ray_actors import Coordinator, Position, is_done
+from pyfeed._ray_actors import Coordinator, FetchArguments, Position, Worker, is_done
 from pyfeed.errors import InvalidArgument, ProducerError, StateError, Timeout
 from pyfeed.ray import FeedReader, FeedService
 from ray.cluster_utils import Cluster
@@ -222,6 +223,75 @@ def test_a_position_behind_the_end_of_a_pass(service: FeedService, path: str) ->
     next(resumed)  # it is dropped
     resumed.load_state_dict(state)
     assert one_pass(resumed) == every[1]
+
+
+def sized_feed(path: Path) -> Callable[[int, int], Any]:
+    """Return a `make_reader` of the rows of a file, whose number of batches is known: 3 in a pass of each stream."""
+
+    def make_reader(stream: int, streams: int) -> Any:
+        return pyfeed.open_npy(path, rank=stream, world=streams, virtual_shards=streams).batch(4)
+
+    np.save(path, np.arange(STREAMS * 10 << 14, dtype="int32").reshape(STREAMS * 10, 1 << 14))
+    return make_reader
+
+
+def fetch(worker: Worker, at: Position, least_bytes: int = 1) -> tuple[Any, list[int]]:
+    """Return the header of the next message of a stream, and the numbers of rows of its batches."""
+    _, (header, batches) = worker.fetch(pickle.dumps(FetchArguments(1, at, 0, 1, least_bytes)))
+    return header, [len(rows) for (rows,) in batches]
+
+
+def test_a_known_number_of_batches_needs_no_request_for_the_end(cluster: Any, tmp_path: Path) -> None:
+    worker = Worker(ray.cloudpickle.dumps(sized_feed(tmp_path / "rows.npy")), STREAMS)
+    for pass_id in range(2):
+        at = Position(pass_id)
+        for rows, ended in ((4, False), (4, False), (2, True)):
+            header, found = fetch(worker, at)
+            assert (found, header.ended, header.failure) == ([rows], ended, None)
+            at = header.following
+        assert at == Position(pass_id + 1)
+    header, found = fetch(worker, at, least_bytes=1 << 30)
+    assert (found, header.ended, header.following) == ([4, 4, 2], True, Position(3))
+
+
+def test_an_error_at_the_end_of_a_known_number_of_batches(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reader is asked for its end, and may find that a file has changed. The next request finds that again."""
+
+    def fail(reader: pyfeed.Reader) -> bool:
+        raise OSError("the file was written to")
+
+    monkeypatch.setattr(pyfeed.Reader, "has_next", fail)
+    worker = Worker(ray.cloudpickle.dumps(sized_feed(tmp_path / "rows.npy")), STREAMS)
+    header, found = fetch(worker, Position(0), least_bytes=600 << 10)
+    assert (found, header.ended, header.failure) == ([4, 4, 2], False, None)
+    monkeypatch.undo()
+    monkeypatch.setattr(pyfeed.Reader, "read", fail)
+    header, found = fetch(worker, header.following)
+    assert (found, header.ended) == ([], False)
+    assert header.failure is not None
+    assert header.failure[:2] == ("OSError", "the file was written to")
+    monkeypatch.undo()
+    header, found = fetch(worker, header.following)
+    assert (found, header.ended, header.following) == ([], True, Position(1))
+
+
+def test_positions_of_streams_with_a_known_number_of_batches(cluster: Any, tmp_path: Path) -> None:
+    make_reader = sized_feed(tmp_path / "rows.npy")
+    readers = [make_reader(stream, STREAMS) for stream in range(STREAMS)]
+    every = [batch[:, 0].tolist() for batches in zip(*readers, strict=True) for (batch,) in batches]
+    assert len(every) == 3 * STREAMS
+    with serve(make_reader) as service:
+        for steps in range(3 * STREAMS + 1):
+            reader = service.reader()
+            assert [next(reader)[0][:, 0].tolist() for _ in range(steps)] == every[:steps]
+            resumed = service.reader()
+            resumed.load_state_dict(json.loads(json.dumps(reader.state_dict())))
+            left = [batch[:, 0].tolist() for (batch,) in resumed]
+            assert left == every[steps:]
+            reader.close()
+            resumed.close()
 
 
 def test_any_number_of_trainers_sees_the_same_global_batches(service: FeedService, path: str) -> None:
@@ -783,9 +853,14 @@ from pyfeed.errors import StateError
 from pyfeed.ray import FeedService
 
 ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False, object_store_memory=100 << 20)
-service = FeedService(lambda stream, streams: pyfeed.random_data([()], count=1), num_streams=1, num_workers=1)
+options = {"num_streams": 1, "num_workers": 1, "message_bytes": 1}
+service = FeedService(lambda stream, streams: pyfeed.random_data([()], count=1000), **options)
+reader = service.reader()
+for _ in range(5):
+    next(reader)
 ray.shutdown()
-for call in (service.stats, service.add_workers, lambda: service.remove_worker("worker-0"), service.reader):
+rest = lambda: list(reader)
+for call in (service.stats, service.add_workers, lambda: service.remove_worker("worker-0"), service.reader, rest):
     try:
         call()
     except StateError as error:
@@ -795,7 +870,7 @@ print(ray.is_initialized())
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
     message = "expected Ray to be initialized, found that it is not: call ray.init"
-    names = ("stats", "FeedService", "FeedService", "FeedReader")
+    names = ("stats", "FeedService", "FeedService", "FeedReader", "FeedReader")
     assert done.stdout.splitlines() == [*(f"{name}: {message}" for name in names), "False"], done.stderr
 
 
