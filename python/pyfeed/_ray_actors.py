@@ -192,8 +192,7 @@ class Worker:
             finally:
                 stream.began = None
 
-    @ray.method(num_returns=2)  # type: ignore[untyped-decorator]
-    def fetch(self, pickled: bytes) -> tuple[bytes, Message]:
+    def fetch(self, pickled: bytes) -> Message:
         """Return the next batches of a stream, or of each the part for a trainer.
 
         Parameters
@@ -203,8 +202,6 @@ class Worker:
 
         Returns
         -------
-        bytes
-            Nothing. Ray sends it with its answer, before the message: so the trainer knows that the message is made.
         Message
             It lies in the object store of the worker's node.
         """
@@ -219,7 +216,7 @@ class Worker:
                     stream.messages[key] = message
                     while len(stream.messages) > self.KEPT:
                         stream.messages.popitem(last=False)
-        return b"", (message[0], message[1][arguments.rank])
+        return message[0], message[1][arguments.rank]
 
     def _reader_of(self, number: int) -> Reader:
         stream = self._streams[number]
@@ -503,5 +500,10 @@ def _wait_for_all(calls: Iterable[Any], timeout: float) -> None:
 
 
 def is_done(call: Any) -> bool:
-    """Report whether what a reference stands for is there: a value, or an error."""
+    """Report whether what a reference stands for is on this node: a value, or an error."""
     return bool(ray.wait([call], timeout=0)[0])
+
+
+def is_made(call: Any) -> bool:
+    """Report whether what a reference stands for is on any node. It is not transferred."""
+    return bool(ray.wait([call], timeout=0, fetch_local=False)[0])

@@ -36,6 +36,7 @@ from ._ray_actors import (
     Position,
     Sent,
     is_done,
+    is_made,
     received,
     size_of,
 )
@@ -90,7 +91,6 @@ class Delivery(NamedTuple):
 class _Request:
     at: Position
     worker: str
-    made: Any  # the reference of nothing, which is there when the message is made
     message: Any  # the reference of the message
 
 
@@ -230,7 +230,7 @@ class Streams:
         """Request the message of a stream that begins at a position."""
         name, handle = self._workers.of(stream, stopped)
         arguments = FetchArguments(stream, at, self._rank, self._world, least_bytes)
-        self._requests[stream] = _Request(at, name, *handle.fetch.remote(pickle.dumps(arguments)))
+        self._requests[stream] = _Request(at, name, handle.fetch.remote(pickle.dumps(arguments)))
 
     def _receive(self, stream: int, stopped: Callable[[], bool]) -> Message:
         """Return the message that was requested."""
@@ -261,7 +261,7 @@ class Streams:
         workers = self._workers
         message = _get_soon(request.message) if workers.is_local(request.worker) else None
         if message is None:
-            workers.wait(request.worker, request.made, deaths, stopped, self._count_wait)
+            workers.wait(request.worker, request.message, deaths, stopped, self._count_wait)
             message = self._wait_for_transfer(request, deaths, stopped)
         workers.nodes[request.worker] = message[0].node
         return message
@@ -584,10 +584,12 @@ def _is_lost(request: _Request, *, cut_off: bool) -> bool:
 
     Ray delivers what a worker made before it ended, but nothing of a worker that is cut off.
     """
-    if not is_done(request.message if cut_off else request.made):
+    if not (is_done(request.message) if cut_off else is_made(request.message)):
         return True
     try:
-        ray.get(request.made)
+        ray.get(request.message, timeout=0)
+    except ray.exceptions.GetTimeoutError:  # it is on another node
+        return False
     except ray.exceptions.RayError:
         return True
     return False

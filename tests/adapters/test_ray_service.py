@@ -14,13 +14,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import ray
-from pyfeed._ray_actors import Coordinator, FetchArguments, Position, Worker, is_done
+from pyfeed._ray_actors import Coordinator, FetchArguments, Position, Worker, is_made
 from pyfeed.errors import InvalidArgument, ProducerError, StateError, Timeout
 from pyfeed.ray import FeedReader, FeedService
 from ray.cluster_utils import Cluster
@@ -237,7 +238,7 @@ def sized_feed(path: Path) -> Callable[[int, int], Any]:
 
 def fetch(worker: Worker, at: Position, least_bytes: int = 1) -> tuple[Any, list[int]]:
     """Return the header of the next message of a stream, and the numbers of rows of its batches."""
-    _, (header, batches) = worker.fetch(pickle.dumps(FetchArguments(1, at, 0, 1, least_bytes)))
+    header, batches = worker.fetch(pickle.dumps(FetchArguments(1, at, 0, 1, least_bytes)))
     return header, [len(rows) for (rows,) in batches]
 
 
@@ -500,7 +501,7 @@ def test_a_stopped_worker(cluster: Any, own_path: str) -> None:
             assert reader.stats()["retries"] >= 1
             wait_until(lambda: service.stats()["suspects"] == [late.worker])
             assert late.worker not in service.stats()["streams"].values()
-            assert not ray.wait([late.made], timeout=0)[0]
+            assert not is_made(late.message)
             Path(f"{own_path}.go").touch()
         assert ray.get(late.message, timeout=300)[0].num_batches > 0  # the late message has arrived
         assert one_pass(reader) == every[1]
@@ -552,15 +553,22 @@ def test_a_message_that_does_not_arrive(cluster: Any, path: str) -> None:
 def test_requests_to_a_worker_that_is_cut_off(cluster: Any, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of them are sent again at once: their messages may be made, but do not arrive."""
     never = ray.remote(num_cpus=0)(lambda: time.sleep(1000)).remote()
-    made, message = ray.put(b""), ray.put(b"message")
-    for refs, cut_off, lost in (
-        ((made, never), True, True),
-        ((made, never), False, False),
-        ((made, message), True, False),
-        ((never, never), False, True),
+    elsewhere = ray.remote(num_cpus=0, resources={"preprocessing": 0.1}, max_retries=0)
+    made = [elsewhere(lambda: bytes(1 << 20)).remote() for _ in range(2)]  # a node with that resource keeps them
+    failed = elsewhere(lambda: os._exit(1)).remote()
+    for message in (*made, failed):
+        wait_until(partial(is_made, message))
+    for message, cut_off, lost in (
+        (made[0], False, False),
+        (made[1], True, True),
+        (ray.put(b"message"), True, False),
+        (never, False, True),
+        (failed, False, True),
+        (failed, True, True),
     ):
-        request = _ray_feed._Request(Position(0), "worker-0", *refs)
+        request = _ray_feed._Request(Position(0), "worker-0", message)
         assert _ray_feed._is_lost(request, cut_off=cut_off) == lost
+    assert len(ray.get(made[0])) == 1 << 20
     ray.cancel(never, force=True)
 
     every = expected(feed_of(path))[0]
@@ -571,11 +579,11 @@ def test_requests_to_a_worker_that_is_cut_off(cluster: Any, path: str, monkeypat
 
         def wait_once(name: str, *args: Any, **options: Any) -> None:
             if not asked:
-                before = {number: sent.made for number, sent in streams._requests.items() if sent.worker == name}
+                before = {number: sent.message for number, sent in streams._requests.items() if sent.worker == name}
                 asked.append(before)
                 raise _ray_feed._NoAnswer("cut off")
             if len(asked) == 1:
-                asked.append({number: streams._requests[number].made for number in asked[0]})
+                asked.append({number: streams._requests[number].message for number in asked[0]})
             wait(name, *args, **options)
 
         monkeypatch.setattr(streams._workers, "wait", wait_once)
@@ -603,7 +611,7 @@ def test_messages_of_all_streams_are_transferred_at_once(cluster: Any) -> None:
         wait_until(lambda: streams.progress["batches"] == STREAMS + 1)
         wait_until(lambda: len(streams._requests) == STREAMS)
         requests = list(streams._requests.values())
-        wait_until(lambda: all(is_done(one.made) for one in requests))
+        wait_until(lambda: all(is_made(one.message) for one in requests))
         next(reader)
         wait_until(lambda: all(is_here(one.message) for one in requests))
 
