@@ -1,7 +1,7 @@
 """Batches that several processes preprocess, on Ray: `pyfeed.ray.FeedService` beside Ray Data, and a DataLoader.
 
     python benchmarks/ray_feed.py [--seconds 10] [--rounds 3]
-    python benchmarks/ray_feed.py --transport
+    python benchmarks/ray_feed.py --transport [--workers 2]
     python benchmarks/ray_feed.py --coordinator
 
 Two processes read images of a file (uint8, 96 x 96 x 3), flip every second one, convert them to float32, and subtract
@@ -12,7 +12,8 @@ before; and the greatest memory (PSS, in MB) of all its processes. tf.data servi
 installed.
 
 `--transport` compares the bytes per second of actors of Ray that return arrays, which they read by NumPy or by pyfeed's
-readers, with those of a service whose messages have the same size. `--coordinator` measures what a call of the
+readers, with those of a service whose messages have the same size. With two workers on two cores, the trainer has no
+core of its own; with one worker, it has. `--coordinator` measures what a call of the
 coordinator costs, and what a message costs beside its bytes.
 """
 
@@ -267,9 +268,9 @@ def transport(args: argparse.Namespace) -> None:
             np.save(path, np.random.default_rng(1).integers(0, 255, ((256 << 20) // size, size), np.uint8))
             ratios: dict[str, list[float]] = {"NumPy": [], "pyfeed": []}
             for _ in range(args.rounds):
-                alone = {"NumPy": by_actors(NumPySource, path, size, args.seconds)}
-                alone["pyfeed"] = by_actors(ReaderSource, path, size, args.seconds)
-                served = by_service(path, size, args.seconds)
+                alone = {"NumPy": by_actors(NumPySource, path, size, args)}
+                alone["pyfeed"] = by_actors(ReaderSource, path, size, args)
+                served = by_service(path, size, args)
                 for reading, rate in alone.items():
                     ratios[reading].append(served / rate)
                 rates = ", ".join(f"actors that read by {name} {rate:.2f}" for name, rate in alone.items())
@@ -283,7 +284,7 @@ def transport(args: argparse.Namespace) -> None:
 class NumPySource:
     """An actor that returns rows of a file, which NumPy maps."""
 
-    def __init__(self, path: str, number: int) -> None:
+    def __init__(self, path: str, number: int, actors: int) -> None:
         self.arrays = np.load(path, mmap_mode="r")
 
     def get(self, i: int) -> Any:
@@ -293,8 +294,8 @@ class NumPySource:
 class ReaderSource:
     """An actor that returns rows of a file, which it reads by the same readers as a worker of a service."""
 
-    def __init__(self, path: str, number: int) -> None:
-        self.readers = {stream: read_rows(path, stream, STREAMS) for stream in range(number, STREAMS, WORKERS)}
+    def __init__(self, path: str, number: int, actors: int) -> None:
+        self.readers = {stream: read_rows(path, stream, STREAMS) for stream in range(number, STREAMS, actors)}
 
     def get(self, i: int) -> Any:
         return self.readers[i % STREAMS].read()[0]
@@ -306,17 +307,18 @@ def read_rows(path: str, stream: int, streams: int) -> Any:
     return pyfeed.open_npy(path, rank=stream, world=streams, virtual_shards=streams).multi_pass(1000)
 
 
-def by_actors(source: Any, path: str, size: int, seconds: float) -> float:
+def by_actors(source: Any, path: str, size: int, args: argparse.Namespace) -> float:
     """Return the GB/s from actors of Ray, with as many calls ahead as a service has streams."""
     import ray
 
-    actors = [ray.remote(source).options(num_cpus=1).remote(path, number) for number in range(WORKERS)]
-    pending = [actors[i % WORKERS].get.remote(i) for i in range(STREAMS)]
+    workers = args.workers
+    actors = [ray.remote(source).options(num_cpus=1).remote(path, number, workers) for number in range(workers)]
+    pending = [actors[i % workers].get.remote(i) for i in range(STREAMS)]
     ray.get(pending[0])
     began, count = time.perf_counter(), 0
-    while time.perf_counter() - began < seconds:
+    while time.perf_counter() - began < args.seconds:
         assert ray.get(pending.pop(0)).nbytes == size
-        pending.append(actors[count % WORKERS].get.remote(count))
+        pending.append(actors[count % workers].get.remote(count))
         count += 1
     rate = count * size / (time.perf_counter() - began) / 1e9
     del pending
@@ -325,14 +327,14 @@ def by_actors(source: Any, path: str, size: int, seconds: float) -> float:
     return rate
 
 
-def by_service(path: str, size: int, seconds: float) -> float:
+def by_service(path: str, size: int, args: argparse.Namespace) -> float:
     """Return the GB/s from a service whose messages are records of the file."""
     from pyfeed.ray import FeedService
 
     def make_reader(stream: int, streams: int) -> Any:
         return read_rows(path, stream, streams)
 
-    with FeedService(make_reader, num_streams=STREAMS, num_workers=WORKERS, message_bytes=size) as service:
+    with FeedService(make_reader, num_streams=STREAMS, num_workers=args.workers, message_bytes=size) as service:
         reader = service.reader()
         next(reader)
         began, count = time.perf_counter(), 0
@@ -340,7 +342,7 @@ def by_service(path: str, size: int, seconds: float) -> float:
             for (array,) in reader:
                 assert array.nbytes == size
                 count += 1
-                if time.perf_counter() - began >= seconds:
+                if time.perf_counter() - began >= args.seconds:
                     reader.close()
                     return count * size / (time.perf_counter() - began) / 1e9
 
@@ -392,6 +394,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--transport", action="store_true")
+    parser.add_argument("--workers", type=int, default=WORKERS, help="of --transport")
     parser.add_argument("--coordinator", action="store_true")
     parser.add_argument("--measure", choices=LIBRARIES, help=argparse.SUPPRESS)
     parser.add_argument("--path", help=argparse.SUPPRESS)
