@@ -251,17 +251,16 @@ class Worker:
                 count += 1
                 size += size_of([batch])
                 stream.began = time.monotonic()
-            if not ended:
-                stream.at = following = Position(at.pass_id, at.number + count, reader._get_state())
-                if stream.length is not None and following.number >= stream.length:
-                    # Without this, another request would find the end. Nothing is left to be made: it takes no time.
-                    try:
-                        ended = not reader.has_next()
-                    except Exception:  # such as a file that has changed: the next request finds it again
-                        stream.at = None
+            if not ended and stream.length is not None and at.number + count >= stream.length:
+                # Without this, another request would find the end. Nothing is left to be made, so this takes no time;
+                # it fails if a file has changed meanwhile.
+                ended = not reader.has_next()
             if ended:
                 reader.reset()
-                stream.at = following = Position(at.pass_id + 1)
+                following = Position(at.pass_id + 1)
+            else:
+                following = Position(at.pass_id, at.number + count, reader._get_state())
+            stream.at = following
         except Exception as error:
             return Header(count, following, ended, self._node, format_exception(error)), parts
         finally:
