@@ -13,8 +13,8 @@ installed.
 
 `--transport` compares the bytes per second of actors of Ray that return arrays, which they read by NumPy or by pyfeed's
 readers, with those of a service whose messages have the same size. With two workers on two cores, the trainer has no
-core of its own; with one worker, it has. `--coordinator` measures what a call of the
-coordinator costs, and what a message costs beside its bytes.
+core of its own; with one worker, it has. `--coordinator` measures what a call of the coordinator costs, and what a
+message costs beside its bytes.
 """
 
 from __future__ import annotations

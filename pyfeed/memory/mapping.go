@@ -58,7 +58,7 @@ type readError struct {
 // as copying it (docs/performance.md, "Small records": 100 KB records 16.7 → 13.0 µs; "zip under a shuffle": 512 instead
 // of 256 MiB). The limits exist because cached pages count as the process's memory, and each mapping uses an entry in the
 // fault handler's table. They do not depend on the memory of the machine, because the system can reclaim the pages. Only
-// windows that were used count: readers of parts of a large file have room for all of them.
+// windows that a reader has used or passed count, so readers of parts of a large file have room for all of them.
 const (
 	maxCachedBytes = 512 << 20 // bytes
 	maxCachedFiles = 1024
