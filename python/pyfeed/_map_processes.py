@@ -54,7 +54,8 @@ class MapProcesses(MapWork):
         super().__init__(upstream, failures, skips=skips, same_slots=same_slots)
         self._function = (function, with_position, seed)
         self._method, self._sizes = method, sizes
-        self._exiting = False  # the interpreter is ending
+        self._replacing = threading.Lock()
+        self._exiting = False  # the interpreter is ending; under the lock
         self._queue: SharedFeedQueue
         self._workers: _native.Workers
 
@@ -91,7 +92,7 @@ class MapProcesses(MapWork):
             self._queue.start(work, target_args, num_workers=num_workers, method=self._method, persistent=True)
         except ArgumentTypeError as error:  # pickle refuses the function
             raise ArgumentTypeError(str(error).replace("target, args:", "function:", 1)) from error.__cause__
-        # multiprocessing ends daemons at exit. This comes before: they are not replaced any more.
+        # multiprocessing ends the daemons that it knows at exit. This comes before: no process starts any more.
         Finalize(self, _note_exit, (weakref.ref(self),), exitpriority=1000)
         thread = threading.Thread(
             target=_look_after, args=(processes, weakref.ref(self)), name=f"pyfeed-{reader.name}", daemon=True
@@ -101,14 +102,15 @@ class MapProcesses(MapWork):
 
     def replace_workers(self, ticket: int) -> None:
         """Replace the processes that have died, because a tuple waits for them. If that fails, its ticket fails."""
-        if self._exiting:
-            return
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", RuntimeWarning)  # the reader has raised the error
-                self._queue.reopen()
-        except BaseException as error:
-            self.fail(self._workers, ticket, error)
+        with self._replacing:
+            if self._exiting:
+                return
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", RuntimeWarning)  # the reader has raised the error
+                    self._queue.reopen()
+            except BaseException as error:
+                self.fail(self._workers, ticket, error)
 
     def fail_task(self, ticket: int, kind: str, message: str, traceback: str, detail: bytes) -> None:
         """Fail or skip a ticket, because a worker has no result for it. `_map_worker` says what `detail` contains."""
@@ -133,7 +135,8 @@ def _size_of(specs: Iterable[tuple[Any, tuple[int, ...], int, str]]) -> int:
 def _note_exit(work: weakref.ref[MapProcesses]) -> None:
     task = work()
     if task is not None:
-        task._exiting = True
+        with task._replacing:  # waits for processes that are being started
+            task._exiting = True
 
 
 def _look_after(processes: _native.MapProcesses, work: weakref.ref[MapProcesses]) -> None:

@@ -611,6 +611,12 @@ say(*[p.pid for p in multiprocessing.active_children()])
 """
 
 
+# The same, with a function that returns for the first tuple only.
+BLOCKED_PROGRAM = PROGRAM.format(function="block_everywhere", method="fork").replace(
+    "reader = ", "block_everywhere = lambda x: x if x == 0 else time.sleep(3600)\nreader = "
+)
+
+
 def said(process: Process) -> list[int]:
     return [int(word) for word in process.line().split()]
 
@@ -634,6 +640,49 @@ def test_the_end_of_a_script_replaces_no_process() -> None:
         wait_for_ends(started)
 
 
+def test_the_exit_waits_for_a_process_that_is_being_replaced() -> None:
+    """multiprocessing ends the processes that it knows then. One that starts later would outlive the trainer."""
+    process = Process(
+        BLOCKED_PROGRAM
+        + """
+from multiprocessing.util import Finalize
+from pyfeed import shared
+
+begun, ended, replaced = (threading.Event() for _ in range(3))
+start_worker = shared._WorkerGroup.start_worker
+
+def exit_waits():
+    frame = sys._current_frames()[threading.main_thread().ident]
+    while frame is not None and frame.f_code.co_name != "_note_exit":
+        frame = frame.f_back
+    return frame is not None
+
+def start_late(*args):
+    begun.set()
+    while not (ended.is_set() or exit_waits()):
+        time.sleep(0.001)
+    process = start_worker(*args)
+    replaced.set()
+    return process
+
+def after_the_processes():
+    say("before the end" if replaced.is_set() else "after the end")
+    ended.set()
+    replaced.wait()
+
+shared._WorkerGroup.start_worker = start_late
+Finalize(None, after_the_processes, exitpriority=-1)
+for p in multiprocessing.active_children():
+    p.kill()
+begun.wait()
+"""
+    )
+    assert said(process) == [0]
+    started = said(process)
+    assert process.end() == (["before the end"], "")
+    wait_for_ends(started)
+
+
 def test_the_rest_of_a_pass_follows_a_process_that_died(tmp_path: Path) -> None:
     reader = numbers(20).map(WithFlag(kill_at_3_once, str(tmp_path / "killed")), num_workers=2)
     assert [reader.read()[0].item() for _ in range(3)] == [0, 1, 2]
@@ -653,11 +702,8 @@ def test_a_killed_trainer_leaves_no_process() -> None:
 
 
 def test_ctrl_c_ends_a_read() -> None:
-    program = PROGRAM.format(function="block_everywhere", method="fork").replace(
-        "reader = ", "block_everywhere = lambda x: x if x == 0 else time.sleep(3600)\nreader = "
-    )
     process = Process(
-        program
+        BLOCKED_PROGRAM
         + """
 try:
     say("reads")
