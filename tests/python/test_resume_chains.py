@@ -91,6 +91,20 @@ class Files(NamedTuple):
                 data[len(data) * self.damage // 1000] ^= 0x40
                 path.write_bytes(data)
 
+    def are_refused(self, folder: Path) -> bool:
+        """Whether the wrong byte says that the files have something that is not supported, which is never skipped.
+
+        Only the metadata of columns can say so. It is at the end of a file, too, which is needed to open it.
+        """
+        if self.damage is None or not self.suffix.startswith((".arrow", ".parquet")):
+            return False
+        try:
+            for _ in self.open(folder, 1):
+                pass
+        except pyfeed.errors.Error:
+            return True
+        return False
+
     def open(self, folder: Path, num_threads: int) -> Reader:
         slots: dict[str, Any] = {"shapes": [(2,)], "dtypes": ["int64"]} if ".raw" in self.suffix else {}
         if self.damage is not None:
@@ -217,6 +231,7 @@ def test_a_chain_goes_on_at_every_step(rng: random.Random, count: int) -> None:
     hypothesis.note(f"{files} {steps}")
     with tempfile.TemporaryDirectory() as name:
         files.write(Path(name))
+        hypothesis.assume(not files.are_refused(Path(name)))
         check_resume(lambda attempt: chain(files, Path(name), steps, attempt), count)
 
 
