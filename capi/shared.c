@@ -24,3 +24,12 @@ pf_status pf_shared_queue_report_exit(pf_handle queue, int64_t pid, int32_t exit
     CHECK_ALIVE(err);
     return pfgo_shared_queue_report_exit(queue, pid, exit_status, err);
 }
+
+pf_status pf_shared_queue_at_work(pf_handle queue, const int64_t *coming, uint32_t num_coming, uint8_t *out,
+                                  pf_error *err) {
+    ZERO(out);
+    CHECK_ALIVE(err);
+    REQUIRE_POINTER(out, err);
+    if (num_coming) REQUIRE_POINTER(coming, err);
+    return pfgo_shared_queue_at_work(queue, (int64_t *)coming, num_coming, out, err);
+}

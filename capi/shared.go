@@ -5,6 +5,7 @@ import "C"
 
 import (
 	"math"
+	"unsafe"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/shared"
@@ -66,4 +67,21 @@ func pfgo_shared_queue_report_exit(h C.pf_handle, pid C.int64_t, status C.int32_
 		feed.Exited(int(pid), int32(status))
 	}
 	return setError(e, err)
+}
+
+//export pfgo_shared_queue_at_work
+func pfgo_shared_queue_at_work(h C.pf_handle, coming *C.int64_t, n C.uint32_t, out *C.uint8_t, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	feed, e := lookupFeed(h)
+	if e != nil {
+		return setError(e, err)
+	}
+	pids := make([]int, n)
+	for i, pid := range unsafe.Slice(coming, n) {
+		pids[i] = int(pid)
+	}
+	if feed.AtWork(pids) {
+		*out = 1
+	}
+	return C.PF_OK
 }

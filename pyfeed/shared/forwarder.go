@@ -83,7 +83,9 @@ func (r *Ring) begin(pass pyfeed.Pass) {
 		m.pending = nil
 	}
 	m.pass, m.finished, m.done = pass, false, 0
-	clear(m.attached)
+	r.mu.Lock()
+	clear(r.attached)
+	r.mu.Unlock()
 	// Check the table: workers may have attached to this pass before the forwarder began it.
 	m.workerEvents = r.head.workerEvents.Load() - 1
 	for i := range r.states {

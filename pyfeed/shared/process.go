@@ -223,7 +223,7 @@ func (r *Ring) checkWorkers() {
 	r.mu.Unlock()
 	var gone *pyfeed.ProducerError
 	for pid, status := range statuses {
-		if (status != 0 || expected > 0) && !m.attached[pid] && current {
+		if (status != 0 || expected > 0) && !r.attached[pid] && current {
 			gone = diedWith(workerProcess(pid), pid, status, status != unknownStatus, "it attached to the queue")
 			if status == 1 {
 				gone.Message += ": see its standard error. Scripts that use spawn or forkserver must be files, and need the guard 'if __name__ == \"__main__\":'"
@@ -265,8 +265,8 @@ func (r *Ring) checkWorker(i int) {
 			p = r.watch(pid, started)
 		}
 		m.processes[i], m.entries[i] = p, s
-		if s&0xff == attached && current && !m.attached[pid] {
-			m.attached[pid] = true
+		if s&0xff == attached && current && !r.attached[pid] {
+			r.addAttached(pid)
 			r.noteAttached()
 		}
 		if !p.dead.Load() || s&0xff == attached && !p.statusKnown.Load() {
@@ -283,12 +283,12 @@ func (r *Ring) checkWorker(i int) {
 		}
 	case ended:
 		if current {
-			m.attached[pid] = true
+			r.addAttached(pid)
 			m.done++
 		}
 	case failed:
 		if current {
-			m.attached[pid] = true
+			r.addAttached(pid)
 			r.fail(r.failureOf(i, pid))
 		}
 		// Another thread of the worker is still writing: keep the entry until it frees its cells or the process ends.
@@ -313,6 +313,12 @@ func (r *Ring) checkWorker(i int) {
 	w.started.Store(0)
 	w.number.Store(0)
 	w.state.Store(vacant)
+}
+
+func (r *Ring) addAttached(pid int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.attached[pid] = true
 }
 
 func (r *Ring) fail(err *pyfeed.ProducerError) { _ = r.Fail(r.forwarder.pass, err) }

@@ -15,6 +15,7 @@ import (
 	"maps"
 	"math"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -72,6 +73,7 @@ type Ring struct {
 	failure      error         // with this error, if not nil
 	expected     uint32        // number of workers in the pass
 	exitStatuses map[int]int32 // by process id
+	attached     map[int]bool  // process ids of workers that have attached in the forwarder's pass; it alone writes them
 	processes    map[int]*process
 	stopped      bool
 
@@ -89,7 +91,6 @@ type forwarder struct {
 	done         uint32
 	processes    [workers]*process // by number in the table of workers
 	entries      [workers]uint64   // the last known state of each worker's entry in the table
-	attached     map[int]bool      // process ids of workers attached in this pass
 	mapped       []int             // for each cell, how many of its bytes are mapped to pages in this process
 }
 
@@ -169,8 +170,8 @@ func newRing(o Options, init func(pyfeed.QueueOptions) (*pyfeed.Consumer, error)
 	}
 	r := &Ring{
 		fd:           -1,
-		exitStatuses: make(map[int]int32), processes: make(map[int]*process),
-		pass: 0, forwarder: forwarder{pass: 0, attached: make(map[int]bool), mapped: make([]int, o.RingCells)},
+		exitStatuses: make(map[int]int32), attached: make(map[int]bool), processes: make(map[int]*process),
+		pass: 0, forwarder: forwarder{pass: 0, mapped: make([]int, o.RingCells)},
 	}
 	r.references.Store(1)
 	if err := r.create(o); err != nil {
@@ -297,6 +298,35 @@ func (r *Ring) Exited(pid int, status int32) {
 	r.exitStatuses[pid] = status
 	r.mu.Unlock()
 	r.wakeIfRunning()
+}
+
+// AtWork implements pyfeed.Feed.
+func (r *Ring) AtWork(coming []int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.pass == pyfeed.PassNone || r.ending || !r.hasRoom() {
+		return false
+	}
+	if r.Tasks() > 0 { // workers without one wait
+		return r.hasTasks()
+	}
+	for i := range r.workers {
+		s := r.workers[i].state.Load()
+		if kind := s & 0xff; (kind == attaching || kind == attached) && s>>8&0xffffff == workerPass(r.pass) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(coming, func(pid int) bool { return !r.attached[pid] })
+}
+
+// hasRoom reports whether a worker writes to a cell, or could.
+func (r *Ring) hasRoom() bool {
+	for i := range r.states {
+		if kind := kindOf(r.states[i].Load()); kind == free || kind == writing {
+			return true
+		}
+	}
+	return false
 }
 
 // ---- The producers' end, in this process ----

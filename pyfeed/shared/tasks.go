@@ -195,6 +195,16 @@ func (r *Ring) Lost() (tickets []uint64, attached bool) {
 	return tickets, attached
 }
 
+// hasTasks reports whether a task has been posted and is not free again.
+func (r *Ring) hasTasks() bool {
+	for i := range r.tasks.records {
+		if kindOf(r.tasks.records[i].state.Load()) != taskFree {
+			return true
+		}
+	}
+	return false
+}
+
 // noteAttached notes that a worker has attached.
 func (r *Ring) noteAttached() {
 	r.tasks.mu.Lock()

@@ -90,6 +90,7 @@ static PyMethodDef methods[] = {
     {"_shared_init", shared_init, METH_VARARGS, NULL},
     {"_shared_expect", shared_expect, METH_VARARGS, NULL},
     {"_shared_exited", shared_exited, METH_VARARGS, NULL},
+    {"_shared_at_work", shared_at_work, METH_VARARGS, NULL},
     {"_shutdown_buffers", shutdown_buffers, METH_NOARGS, NULL},
     {"_stop", stop, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},

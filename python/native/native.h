@@ -108,7 +108,7 @@ typedef struct waiting {
     kept *failure; /* in a run of a program: for the exception of a kernel; else NULL */
     int listens;   /* signals_check has installed its pipe */
     wait_kind kind;
-    PyObject *reader;         /* the reader that the thread reads, borrowed; or NULL */
+    PyObject *reader; /* the reader, or the queue, that the thread gets a tuple from; borrowed, or NULL */
     const atomic_int *closed; /* the wait ends when this is not 0; may be NULL */
 } waiting;
 
@@ -322,6 +322,7 @@ int tracing_init(PyObject *module);
 PyObject *shared_init(PyObject *module, PyObject *args);
 PyObject *shared_expect(PyObject *module, PyObject *args);
 PyObject *shared_exited(PyObject *module, PyObject *args);
+PyObject *shared_at_work(PyObject *module, PyObject *args);
 
 /* ---- interpreter.c, which the extension of pyfeed_worker compiles too ---- */
 

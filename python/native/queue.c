@@ -302,6 +302,7 @@ static PyObject *queue_pop(queue *self, PyObject *const *args, Py_ssize_t count,
         pf_error_release(&err);
         if (waiting_parse(&w, timeout) < 0) return NULL;
         w.kind = WAITS_FOR_CALL;
+        w.reader = (PyObject *)self;
         waiting_begin(&w);
         status = pf_queue_pop(self->handle, &w.wait, &tuple, &err);
         waiting_end(&w);

@@ -61,3 +61,21 @@ PyObject *shared_exited(PyObject *Py_UNUSED(module), PyObject *args) {
     pf_error err = PF_ERROR_INIT;
     return none_or_error(pf_shared_queue_report_exit(handle, pid, exit_status, &err), &err);
 }
+
+/* _shared_at_work(handle, (pid, ...)): whether a worker process may put a tuple into the queue */
+PyObject *shared_at_work(PyObject *Py_UNUSED(module), PyObject *args) {
+    unsigned long long handle;
+    PyObject *coming;
+    if (!PyArg_ParseTuple(args, "KO!", &handle, &PyTuple_Type, &coming)) return NULL;
+    Py_ssize_t n = PyTuple_Size(coming);
+    int64_t *pids = PyMem_Calloc((size_t)n + 1, sizeof *pids);
+    if (!pids) return PyErr_NoMemory();
+    for (Py_ssize_t i = 0; i < n; i++) pids[i] = PyLong_AsLongLong(PyTuple_GetItem(coming, i));
+    pf_error err = PF_ERROR_INIT;
+    uint8_t at_work = 0;
+    pf_status status =
+        PyErr_Occurred() ? PF_OK : pf_shared_queue_at_work(handle, pids, (uint32_t)n, &at_work, &err);
+    PyMem_Free(pids);
+    if (PyErr_Occurred()) return NULL;
+    return status ? raise_error(status, &err) : PyBool_FromLong(at_work);
+}

@@ -200,7 +200,7 @@ void waiting_resume(waiting *w) {
 int waiting_in_main_thread(void) { return PyThread_get_thread_ident() == main_thread; }
 
 /* _waiting_threads(): {thread: (CPU time if the thread runs a program, which may be computing, else 0; kind of the
- * wait; reader, or None)} */
+ * wait; reader or queue, or None)} */
 PyObject *waiting_threads(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
     static const char *const kinds[] = {"any", "call", "room", "read"};
     struct seen {

@@ -7,7 +7,8 @@ shut down, and each wait ends with `QueueClosed` or the end of the data. The thr
 interpreter joins, and the daemons that use pyfeed.
 
 The threads of a map reader count only while one of those threads may get a tuple from that reader, or room in a queue
-below it. They call the function ahead of demand, which does not help a thread that waits for something else.
+below it. They call the function ahead of demand, which does not help a thread that waits for something else. The same
+holds for worker processes, which count while they may push a tuple.
 """
 
 from __future__ import annotations
@@ -19,11 +20,14 @@ import threading
 import time
 import weakref
 from collections.abc import Iterable, Iterator
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _native
 from ._attributes import decode
 from .errors import StateError
+
+if TYPE_CHECKING:
+    from .shared import SharedFeedQueue
 
 T = TypeVar("T")
 
@@ -32,6 +36,8 @@ queues: weakref.WeakSet[_native.Queue] = weakref.WeakSet()
 daemon_threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()  # daemons that use a queue
 # The threads of map readers, each with the MapTask of its reader.
 map_threads: weakref.WeakKeyDictionary[threading.Thread, weakref.ref[Any]] = weakref.WeakKeyDictionary()
+# The queues that worker processes fill, each with the MapProcesses that collects its tuples, or None.
+worker_queues: weakref.WeakKeyDictionary[SharedFeedQueue, weakref.ref[Any] | None] = weakref.WeakKeyDictionary()
 UNKNOWN = object()  # in a reader's chain: readers below that Python did not make
 _pid = os.getpid()  # the library works in this process only, not in forked children
 _installed = False
@@ -126,11 +132,15 @@ def _chain(top: Any) -> Iterator[Any]:
 
 
 def _helps(work: Any, kind: str, reader: Any) -> bool:
-    """Whether the threads of a map reader may end a wait of that kind: see `_native._waiting_threads`."""
-    if kind == "call":
-        return False
-    if kind == "room":
-        return any(found is UNKNOWN or isinstance(found, _native.Queue) for found in _chain(work))
+    """Whether the producers of `work` may end a wait of that kind: see `_native._waiting_threads`.
+
+    `work` is a MapTask or MapProcesses, or a queue that worker processes fill.
+    """
+    if kind == "call":  # of `push` by this process or, for such a queue, by others
+        return reader is work
+    if kind == "room":  # in a queue below
+        below = (found for found in _chain(work) if found is not work)
+        return any(found is UNKNOWN or isinstance(found, _native.Queue) for found in below)
     return kind == "any" or any(found is UNKNOWN or found is work for found in _chain(reader))
 
 
@@ -145,8 +155,33 @@ def _at_work(waits: Iterable[tuple[int, str, Any]]) -> list[threading.Thread]:
     ]
 
 
+def _processes_at_work(waits: Iterable[tuple[int, str, Any]]) -> bool:
+    """Whether a worker process may end one of the waits."""
+    for queue in _snapshot(worker_queues):
+        collector = worker_queues[queue]
+        work = queue if collector is None else collector()
+        if any(_helps(work, kind, reader) for _, kind, reader in waits) and queue._at_work():
+            return True
+    return False
+
+
+class _Quiet:
+    """The seconds without progress that were watched. The whole machine may stand still between two looks."""
+
+    def __init__(self, now: float) -> None:
+        self._last, self._seconds = now, 0.0
+
+    def look(self, now: float) -> float:
+        self._seconds += min(now - self._last, 2 * _POLL_SECONDS)
+        self._last = now
+        return self._seconds
+
+    def end(self) -> None:
+        self._seconds = 0.0
+
+
 def _release_stuck_threads() -> None:
-    since, progress = time.monotonic(), -1
+    quiet, progress = _Quiet(time.monotonic()), -1
     main = threading.main_thread()
     while True:
         joined = [t for t in threading.enumerate() if not t.daemon and t is not main]
@@ -157,12 +192,15 @@ def _release_stuck_threads() -> None:
             concerned += _at_work(waits)
         # A thread that waits in a run of a program may be computing: then its CPU time grows. Prefetching by readers
         # is progress only if some thread waits for more than a call.
-        now = time.monotonic()
+        seconds = quiet.look(time.monotonic())
         moved = _progress(reading=any(kind != "call" for _, kind, _ in waits))
         moved += sum(cpu_time for cpu_time, _, _ in waiting.values()) // _CPU_STEP_NS
         if moved != progress or not all(t.ident in waiting and _asleep(t) for t in concerned):
-            since, progress = now, moved
-        elif joined and now - since >= _STUCK_SECONDS:
+            progress = moved
+            quiet.end()
+        elif _processes_at_work(waits):
+            quiet.end()
+        elif joined and seconds >= _STUCK_SECONDS:
             for queue in _snapshot(queues):
                 queue.shutdown()
             _native._shutdown_buffers()

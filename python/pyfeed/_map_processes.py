@@ -85,6 +85,7 @@ class MapProcesses(MapWork):
             scope=Scope(),
             tasks=tasks,
         )
+        _exit.worker_queues[self._queue] = weakref.ref(self)
         self._workers = reader._workers(_slots.kinds(slots), arguments, results)
         processes = self._workers.processes(self._queue.handle)
         target_args = (*self._function, arguments, results)

@@ -158,6 +158,7 @@ class SharedFeedQueue(PyArrayFeedQueue):
     _reader_ref: weakref.ref[Reader] | None
     _expected_workers: tuple[int | None, int]  # a pass, and the number of its workers
     _groups: list[_WorkerGroup]  # of persistent workers
+    _processes: weakref.WeakSet[BaseProcess]  # that `start` has started; multiprocessing keeps those that live
     _accepted: Structure  # of the tuples that workers may push
     _pass_lock: threading.Lock  # so that a worker's exit is reported to the pass that it was in, not to the next
 
@@ -220,10 +221,11 @@ class SharedFeedQueue(PyArrayFeedQueue):
             None,
             (None, 0),
         )
-        queue._groups, queue._pass_lock = [], threading.Lock()
+        queue._groups, queue._processes, queue._pass_lock = [], weakref.WeakSet(), threading.Lock()
         queue._accepted = None
         weakref.finalize(queue, _erase, scope, name).atexit = False
         _exit.watch(queue)
+        _exit.worker_queues[queue] = None
         return queue
 
     @validate()
@@ -409,7 +411,7 @@ class SharedFeedQueue(PyArrayFeedQueue):
             self._groups.append(group)
         if not daemon:  # at exit, multiprocessing waits for the workers, and they wait for the queue
             self._end_at_exit()
-        self._report_exits(group, group.processes)
+        self._watch(group, group.processes)
         group.returned = list(group.processes)
         return group.returned
 
@@ -460,7 +462,7 @@ class SharedFeedQueue(PyArrayFeedQueue):
             raise
         if i < len(group.returned) and group.returned[i] is process:
             group.returned[i] = group.processes[i]
-        self._report_exits(group, [group.processes[i]])
+        self._watch(group, [group.processes[i]])
         status = process.exitcode
         if status is None:
             how = "has ended"
@@ -470,7 +472,8 @@ class SharedFeedQueue(PyArrayFeedQueue):
             f"persistent worker {i} (process {process.pid}) {how}: another takes its place", RuntimeWarning, 4
         )
 
-    def _report_exits(self, group: _WorkerGroup, processes: list[BaseProcess]) -> None:
+    def _watch(self, group: _WorkerGroup, processes: list[BaseProcess]) -> None:
+        self._processes.update(processes)
         pass_id = None if group.persistent else self.stats()["pass_id"]
         exit_statuses = [_ExitStatus(p, is_child=group.is_child) for p in processes]
         threading.Thread(
@@ -479,6 +482,11 @@ class SharedFeedQueue(PyArrayFeedQueue):
             name="pyfeed-workers",
             daemon=True,
         ).start()
+
+    def _at_work(self) -> bool:
+        """Whether a worker process may push a tuple, even if none is taken from the queue."""
+        coming = tuple(p.pid or 0 for p in list(self._processes) if _lives(p))
+        return _native._shared_at_work(self.handle, coming)
 
     def _end_at_exit(self) -> None:
         from multiprocessing.util import Finalize
@@ -608,6 +616,14 @@ def _report_exits(
                 except Error:
                     pass  # the queue is shut down
             del queue
+
+
+def _lives(process: BaseProcess) -> bool:
+    """Whether a process has not ended. Its exit status is left to others."""
+    try:
+        return not _wait([process.sentinel], 0)
+    except ValueError:  # it was closed, which it can be when it has ended
+        return False
 
 
 def _wait(sentinels: list[int], timeout: float | None = None) -> list[int]:

@@ -246,6 +246,10 @@ static void shared_queue(pf_handle scope) {
     EXPECT(fd >= 0);
     OK(pf_shared_queue_expect(queue, 1, err));
     STATUS(PF_INVALID, pf_shared_queue_report_exit(queue, 0, 0, err));
+    int64_t coming = 1;
+    uint8_t at_work = 0;
+    OK(pf_shared_queue_at_work(queue, &coming, 1, &at_work, err));
+    EXPECT(at_work == 1);
     OK(pf_queue_shutdown(queue, err));
     OK(pf_release(queue, err));
     OK(pf_release(var, err));

@@ -89,6 +89,8 @@ void every_function(std::string &wrong, pf_handle scope, pf_handle var, pf_handl
     FORKED(pf_shared_queue_init_once(var, &shared, &fd, &handle, &err));
     FORKED(pf_shared_queue_expect(queue, 1, &err));
     FORKED(pf_shared_queue_report_exit(queue, 1, 0, &err));
+    uint8_t at_work = 1;
+    FORKED(pf_shared_queue_at_work(queue, nullptr, 0, &at_work, &err));
     FORKED(pf_scope_create(0, &handle, &err));
     FORKED(pf_scope_global(&handle, &err));
     FORKED(pf_scope_var(scope, "x", &handle, &err));

@@ -173,6 +173,44 @@ TEST_F(Shared, WhoeverKnowsTells) {
     expect_death(999999, 7);
 }
 
+TEST_F(Shared, WorkersAreAtWorkWhileTheyMayPush) {
+    uint8_t at_work = 7;
+    auto found = [&](std::vector<int64_t> coming) {
+        CError err;
+        EXPECT_STATUS(PF_OK, pf_shared_queue_at_work(queue, coming.data(),
+                                                     static_cast<uint32_t>(coming.size()), &at_work, &err))
+            << err.message();
+        return at_work == 1;
+    };
+    EXPECT_FALSE(found({}));
+    int begins[2];
+    ASSERT_EQ(0, pipe(begins));
+    const pid_t child = worker([&](pfw_producer *p) {
+        char byte;
+        if (read(begins[0], &byte, 1) != 1 || pfw_attach(p, 0, nullptr) || read(begins[0], &byte, 1) != 1)
+            return 1;
+        for (int64_t i = 0; i < 5; i++)
+            if (push_number(p, i)) return 2;
+        return pfw_end(p, nullptr) ? 3 : 0;
+    });
+    EXPECT_TRUE(found({child}));  // it has not attached
+    EXPECT_FALSE(found({}));
+    ASSERT_EQ(1, write(begins[1], "a", 1));
+    EXPECT_TRUE(eventually([&] { return found({}); }));  // it has
+    ASSERT_EQ(1, write(begins[1], "p", 1));
+    EXPECT_TRUE(eventually([&] { return !found({}); }));  // it waits for room
+    EXPECT_FALSE(found({child}));
+    expect_numbers(0, 2);
+    pf_tuple_release(&tuple);
+    EXPECT_TRUE(
+        eventually([&] { return waitid(P_PID, static_cast<id_t>(child), nullptr, WEXITED | WNOWAIT) == 0; }));
+    EXPECT_TRUE(eventually([&] { return !found({child}); }));  // it has ended its part
+    EXPECT_TRUE(found({child + 1}));                           // a worker that is yet to attach has room
+    EXPECT_STATUS(PF_OK, pf_queue_close(queue, PF_PASS_CURRENT, nullptr));
+    EXPECT_FALSE(found({child + 1}));
+    expect_numbers(2, 5);
+}
+
 TEST_F(Shared, AFailureIsTold) {
     worker([](pfw_producer *p) {
         return pfw_attach(p, 0, nullptr) | pfw_fail(p, "std::logic_error", "no", "main", nullptr);
@@ -197,6 +235,10 @@ TEST_F(Shared, WhatIsRefused) {
     EXPECT_STATUS(PF_STATE, pf_queue_push(queue, t, 2, PF_PASS_CURRENT, nullptr, &err));
     EXPECT_STATUS(PF_INVALID, pf_shared_queue_report_exit(queue, 0, 0, &err));
     EXPECT_STATUS(PF_STALE_HANDLE, pf_shared_queue_expect(scope, 1, &err));
+    uint8_t at_work = 7;
+    EXPECT_STATUS(PF_INVALID, pf_shared_queue_at_work(queue, nullptr, 1, &at_work, &err));
+    EXPECT_EQ(0, at_work);
+    EXPECT_STATUS(PF_INVALID, pf_shared_queue_at_work(queue, nullptr, 0, nullptr, &err));
     pf_slot_spec slot = PF_SLOT_SPEC_INIT;
     slot.dtype = PF_INT64;
     pf_shared_queue_options options = PF_SHARED_QUEUE_OPTIONS_INIT;

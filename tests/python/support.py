@@ -173,7 +173,8 @@ import numpy as np
 import pyfeed
 
 def feed(capacity=1, **options):
-    return pyfeed.py_array_reader(capacity, [(2,)], dtypes=["float64"], scope=pyfeed.Scope(), **options)
+    options.setdefault("scope", pyfeed.Scope())
+    return pyfeed.py_array_reader(capacity, [(2,)], dtypes=["float64"], **options)
 
 def say(*words):
     os.write(1, (" ".join(map(str, words)) + "\\n").encode())

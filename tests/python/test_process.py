@@ -774,6 +774,122 @@ start(push)
     assert out == ["pushed"]
 
 
+WORKERS = f"""
+{QUEUES}
+from pyfeed.shared import SharedFeedQueue
+
+def shared():
+    return SharedFeedQueue([(2,)], dtypes=["float64"], ring_cells=3)
+"""
+
+
+@pytest.mark.parametrize("wait", ["queue.reader", "queue.reader.batch(1).double_buffer()", "iter(queue.pop, 0)"])
+def test_worker_processes_that_a_joined_thread_waits_for(wait: str) -> None:
+    """Also before they attach to the queue, and after some have ended."""
+    out = run(
+        WORKERS
+        + f"""
+queue = shared()
+def work(producer, worker):
+    time.sleep((1 + worker) * {PAUSE})
+    for i in range(2):
+        producer.push(tuple_of(i))
+        time.sleep({PAUSE})
+queue.start(work, num_workers=2, method="fork")
+def read():
+    read = 0
+    try:
+        for _ in {wait}:
+            read += 1
+    except pyfeed.errors.EndOfData:
+        pass
+    say(read)
+start(read)
+"""
+    )
+    assert out == ["4"]
+
+
+@pytest.mark.parametrize("wait", ["mapped", "mapped.batch(1)"])
+def test_worker_processes_of_a_map_that_a_joined_thread_waits_for(wait: str) -> None:
+    out = run(
+        f"""
+def function(x):
+    time.sleep({PAUSE})
+    return x
+mapped = pyfeed.random_data([(2,)], count=4).map(function, num_workers=1, method="fork")
+start(lambda: say(sum(1 for _ in {wait})))
+"""
+    )
+    assert out == ["4"]
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        # They wait for room: the thread waits for another queue.
+        """
+reader = queue.reader.zip(feed(scope=queue.reader.scope)[0])
+queue.start(pushes, method="fork")
+while queue.stats()["pushed"] < 2:  # the tuple in the last cell is held back
+    time.sleep(0.001)
+""",
+        # One has ended its part of the pass, and nobody is there for the other part.
+        """
+reader = queue.reader
+queue.start(pushes_one, method="fork", persistent=True)
+queue.expect(2)
+begun.set()
+reader.read()
+ended.wait()
+""",
+        # They have no tuple that they could call the function with.
+        """
+reader = feed()[0].map(lambda x: x, num_workers=2, method="fork")
+""",
+        # There are none.
+        """
+reader = queue.reader
+""",
+    ],
+    ids=["room", "ended", "no task", "none"],
+)
+def test_worker_processes_that_cannot_end_a_wait(begin: str) -> None:
+    out, err = ends_within_a_second(
+        WORKERS
+        + f"""
+import multiprocessing
+queue, begun, ended = shared(), multiprocessing.Event(), multiprocessing.Event()
+def pushes(producer, worker):
+    for i in range(9):
+        producer.push(tuple_of(i))
+def pushes_one(producer, worker):
+    begun.wait()
+    producer.push(tuple_of(1))
+    producer.close()
+    ended.set()
+{begin}
+start(tells(reader.read))
+until_waiting(1)
+say("ready")
+"""
+    )
+    assert out in (["EndOfData"], ["QueueClosed"])
+    assert err == ""
+
+
+def test_a_machine_that_stands_still_is_not_a_thread_that_is_stuck() -> None:
+    """Between two looks at the threads, at most the time of two polls counts."""
+    from pyfeed import _exit
+
+    quiet = _exit._Quiet(10.0)
+    assert quiet.look(10.005) == pytest.approx(0.005)
+    assert quiet.look(99.0) == pytest.approx(0.015)
+    assert quiet.look(99.005) == pytest.approx(0.020)
+    quiet.end()
+    assert quiet.look(99.010) == pytest.approx(0.005)
+
+
 @pytest.mark.parametrize("idle", [0, 3])
 def test_a_pool_of_threads_that_wait(idle: int) -> None:
     out, err = ends_within_a_second(
