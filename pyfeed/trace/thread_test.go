@@ -257,7 +257,8 @@ func TestAReadThatHadNotEnded(t *testing.T) {
 			thread.Ended("next", begun, Answered)
 		}
 		thread.Began(Now())
-		for from := Now(); Now() < from+5_000_000; { // longer than all reads before
+		from := Now()
+		for long := max(5_000_000, 2*(from-r.start)); Now() < from+long; { // longer than all reads before
 		}
 		r.Stop()
 		s := r.Summary()

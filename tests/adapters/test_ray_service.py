@@ -523,7 +523,8 @@ def test_a_stopped_worker_with_two_trainers(cluster: Any, own_path: str) -> None
 def test_a_message_that_does_not_arrive(cluster: Any, path: str) -> None:
     """Its worker answers pings, and has made it, but the connection broke while Ray transferred it."""
     with serve(feed_of(path), stall_timeout=1) as service, service.reader() as reader:
-        assert next(reader) is not None  # the workers run
+        assert next(reader) is not None
+        wait_until(lambda: set(service.stats()["streams"].values()) == {"worker-0", "worker-1"})
         workers = _ray_feed._Workers(service._namespace, 1.0)
         name, _ = workers.of(0, lambda: False)
         never = ray.remote(num_cpus=0)(lambda: time.sleep(1000)).remote()

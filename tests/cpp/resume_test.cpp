@@ -743,6 +743,10 @@ TEST_F(ResumeTest, LoadingCancelsCallsThatWait) {
             const std::string state = reader.state();
             auto reading = in_thread([&] { EXPECT_ERROR(Cancelled, -1, reader.next(kStuck), "was reset"); });
             EXPECT_TRUE(consumers_wait(queue, 1));
+            if (buffered) {  // a thread that reads ahead waits in the queue
+                EXPECT_TRUE(
+                    eventually([&] { return std::stod(member(reader.stats(), "waited_seconds")) > 0; }));
+            }
             reader.load_state(state);
             if (reading.wait_for(kStuck / 4) != std::future_status::ready) {
                 ADD_FAILURE() << "the call still waits: " << name;

@@ -6,6 +6,7 @@ import itertools
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from typing import Any
@@ -154,9 +155,10 @@ class _DLPack:
         return (1, 0)
 
 
-def forks(producer: Producer, worker: int) -> None:
-    """Fork: the worker's child is a worker too."""
+def forks(producer: Producer, worker: int, pipe: Connection) -> None:
+    """Fork: the worker's child is a worker too. A message says that the queue expects both."""
     producer.push((np.zeros(2),))
+    pipe.recv()
     pid = os.fork()
     if pid == 0:
         producer.push((np.ones(2),))
@@ -179,7 +181,10 @@ def counts_passes(producer: Producer, worker: int, number: int) -> None:
 
 
 def counts_threads(producer: Producer, worker: int) -> None:
-    threads = len(os.listdir("/proc/self/task"))
+    """Push the number of threads, when those that have been joined are gone from /proc, too."""
+    limit = time.monotonic() + 10
+    while (threads := len(os.listdir("/proc/self/task"))) > 2 and time.monotonic() < limit:
+        time.sleep(0.001)
     producer.push((np.array(os.getpid()), np.array(producer.pass_id), np.array(threads)))
 
 

@@ -314,7 +314,11 @@ def test_a_resumed_reader_reads_no_sample_again() -> None:
     reader = from_dataset(Dataset(note, 100), 10, shuffle=1)
     batches = [next(reader)[0].tolist() for _ in range(5)]
     state = reader.state_dict()
+    threads = [t for t in threading.enumerate() if t.name.startswith(f"pyfeed-{reader.name}-")]
+    assert threads
     reader.close()
+    for thread in threads:
+        thread.join()
     other = from_dataset(Dataset(note, 100), 10, shuffle=1)
     read.clear()
     other.load_state_dict(state)

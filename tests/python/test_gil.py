@@ -136,9 +136,11 @@ def best_share_beside(counter: Counter, *calls: Callable[[], object], tries: int
             work.pause()
             stand_in.send_signal(signal.SIGCONT)
 
-        best = max(best, best_share(counter, begin, end))
-        stand_in.kill()
-        stand_in.wait()
+        try:
+            best = max(best, best_share(counter, begin, end))
+        finally:
+            stand_in.kill()
+            stand_in.wait()
     work.stop()
     assert work.rounds > 0
     return best

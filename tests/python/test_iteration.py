@@ -458,7 +458,9 @@ def test_a_loop_that_a_signal_ended() -> None:
         raise Alarm
 
     def send() -> None:
-        wait_until(lambda: reader.stats()["waited_seconds"] > 0.05)
+        wait_until(lambda: reader.stats()["tuples"] == 1)
+        begun = reader.stats()["waited_seconds"]
+        wait_until(lambda: reader.stats()["waited_seconds"] > begun + 0.05)
         os.kill(os.getpid(), signal.SIGUSR1)
 
     before = signal.signal(signal.SIGUSR1, ring)

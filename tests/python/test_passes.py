@@ -860,7 +860,7 @@ def test_any_iterable_with_a_close() -> None:
             self.closed += 1
 
     source = Source()
-    reader = generator(lambda: source)
+    reader = generator(lambda: source, capacity=1)  # so that the third pass is not pushed as a whole
     assert numbers(reader) == [1, 2]
     wait_until(lambda: source.closed == 1)
     reader.reset()

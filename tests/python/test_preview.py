@@ -106,11 +106,7 @@ def test_the_names_of_later_readers_do_not_change() -> None:
 
 
 def test_functions_are_called_for_these_tuples_only(files: str) -> None:
-    called, closed = [], threading.Event()
-
-    def count(x: Any, y: Any) -> tuple[Any, Any]:
-        called.append(float(x))
-        return x, y
+    closed = threading.Event()
 
     def generate() -> Iterator[tuple[Any, Any]]:
         try:
@@ -120,7 +116,12 @@ def test_functions_are_called_for_these_tuples_only(files: str) -> None:
             closed.set()
 
     for reader in (open_files(files, interleave=1), from_generator(generate, [(), (2,)], capacity=64)):
-        called.clear()
+        called: list[float] = []
+
+        def count(x: Any, y: Any, called: list[float] = called) -> tuple[Any, Any]:
+            called.append(float(x))
+            return x, y
+
         reader.map(count, num_threads=4, capacity=64).preview(3)
         assert called[:3] == [0, 1, 2]
         assert len(called) <= 5  # capacity, and the tuple that the thread works on

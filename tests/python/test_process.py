@@ -1194,7 +1194,7 @@ queue.push(tuple_of(2), copy=False)
 with queue.reserve() as (x,):
     x[:] = 3
 assert [x[0] for x, in (reader.read(), queue.pop(), next(reader))] == [1, 2, 3]
-blocked = start(lambda: queue.push(tuple_of(5)), daemon=True)
+start(lambda: queue.push(tuple_of(5)), daemon=True)[0].join()
 for refused in (("text",), (np.zeros(3),), 5):
     try:
         queue.push(refused)

@@ -449,8 +449,10 @@ def test_devices_copy_from_the_ring() -> None:
 
 def test_a_fork_of_a_worker_is_a_worker() -> None:
     queue = queue_of()
-    processes = queue.start(workers.forks)
+    ours, theirs = multiprocessing.Pipe()
+    processes = queue.start(workers.forks, (theirs,))
     queue.expect(2)
+    ours.send("expected")
     assert sorted(float(x[0]) for (x,) in queue) == [0, 1, 2]
     assert end(processes) == [0]
 

@@ -30,10 +30,17 @@ def state(pid: int) -> str | None:
         return None
 
 
+def notes_pid(folder: Path, name: str, pid: int) -> None:
+    """Write a PID to the folder. Whoever finds the file finds the PID in it."""
+    unfinished = folder / f"{name}.unfinished"
+    unfinished.write_text(str(pid))
+    unfinished.replace(folder / f"{name}.pid")
+
+
 def child(folder: Path, name: str, code: str) -> subprocess.Popen[bytes]:
     """Start a process of a library, and write its PID to the folder."""
     process = subprocess.Popen([sys.executable, "-S", "-c", code], stdin=subprocess.DEVNULL)
-    (folder / f"{name}.pid").write_text(str(process.pid))
+    notes_pid(folder, name, process.pid)
     return process
 
 
@@ -45,7 +52,7 @@ def writes(folder: Path, name: str, line: str) -> None:
 def watches(folder: Path, name: str) -> Timed:
     """Keep a worker busy. In each turn but the first, wait until the processes of all other libraries are stopped."""
     worker = child(folder, f"{name}-worker", "import os; parent = os.getppid()\nwhile os.getppid() == parent: pass")
-    (folder / f"{name}.pid").write_text(str(os.getpid()))
+    notes_pid(folder, name, os.getpid())
 
     begun = iter(["start"])  # in the first turn, other libraries may still be starting
 
@@ -127,7 +134,7 @@ def meets(folder: Path, name: str, other: str) -> Timed:
 def hangs(folder: Path, name: str) -> Timed:
     """Hang while it is started."""
     child(folder, f"{name}-worker", "import time; time.sleep(1000)")
-    (folder / f"{name}.pid").write_text(str(os.getpid()))
+    notes_pid(folder, name, os.getpid())
     time.sleep(1000)
     raise AssertionError
 
