@@ -302,13 +302,13 @@ func (r *Ring) Exited(pid int, status int32) {
 
 // AtWork implements pyfeed.Feed.
 func (r *Ring) AtWork(coming []int) bool {
+	if r.Tasks() > 0 {
+		return r.expectsResult()
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.pass == pyfeed.PassNone || r.ending || !r.hasRoom() {
 		return false
-	}
-	if r.Tasks() > 0 { // workers without one wait
-		return r.hasTasks()
 	}
 	for i := range r.workers {
 		s := r.workers[i].state.Load()

@@ -31,11 +31,13 @@ type TaskFailure struct {
 	Pickle                   []byte // the exception; empty if it is too large
 }
 
-// TaskEvents are calls of the forwarder about tasks. They must not block.
+// TaskEvents are calls about tasks, by the forwarder but for Expects. They must not block.
 type TaskEvents struct {
 	Result func(*pyfeed.Tuple) // takes over a tuple of the ring, which is not put into the queue
 	Freed  func()              // a task is free, after Post has found none
 	Failed func(TaskFailure)   // the function of a worker has failed
+
+	Expects func() bool // whether a result or an error is still to come; called by any goroutine
 }
 
 // taskTable has the trainer's view of the tasks of a ring.
@@ -195,14 +197,13 @@ func (r *Ring) Lost() (tickets []uint64, attached bool) {
 	return tickets, attached
 }
 
-// hasTasks reports whether a task has been posted and is not free again.
-func (r *Ring) hasTasks() bool {
-	for i := range r.tasks.records {
-		if kindOf(r.tasks.records[i].state.Load()) != taskFree {
-			return true
-		}
-	}
-	return false
+// expectsResult reports whether a posted tuple has no result yet. A task that is not free says less: a worker may keep
+// its arrays after the result.
+func (r *Ring) expectsResult() bool {
+	r.tasks.mu.Lock()
+	expects := r.tasks.events.Expects
+	r.tasks.mu.Unlock()
+	return expects != nil && expects()
 }
 
 // noteAttached notes that a worker has attached.

@@ -265,6 +265,7 @@ static PyObject *processes_next(owner *self, PyObject *Py_UNUSED(unused)) {
     waiting_of_worker(&w);
     pf_map_event event = PF_MAP_EVENT_INIT;
     pf_error err = PF_ERROR_INIT;
+    w.kind = WAITS_FOR_CALL;
     waiting_begin(&w);
     pf_status status = pf_map_processes_next(self->handle, &w.wait, &event, &err);
     waiting_end(&w);

@@ -94,7 +94,7 @@ int argument_seconds(const char *name, PyObject *value, double *seconds);
 /* What can end a wait. pyfeed._exit uses it at the end of the interpreter. */
 typedef enum wait_kind {
     WAITS_FOR_ANY,  /* not known */
-    WAITS_FOR_CALL, /* a call of another thread: a pop waits for a push */
+    WAITS_FOR_CALL, /* a call of another thread or process: a pop waits for a push */
     WAITS_FOR_ROOM, /* a pop of another thread or a reader: a push waits for it */
     WAITS_FOR_READ, /* the source of a reader */
 } wait_kind;

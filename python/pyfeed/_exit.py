@@ -86,7 +86,7 @@ def _start() -> None:
         _native._start_thread(_release_stuck_threads)
 
 
-def _snapshot(weak: Iterable[T]) -> list[T]:
+def snapshot(weak: Iterable[T]) -> list[T]:
     while True:
         try:
             return list(weak)
@@ -95,9 +95,9 @@ def _snapshot(weak: Iterable[T]) -> list[T]:
 
 
 def _progress(reading: bool) -> int:
-    moved = sum(s["pushed"] + s["popped"] for s in (q.stats() for q in _snapshot(queues)))
+    moved = sum(s["pushed"] + s["popped"] for s in (q.stats() for q in snapshot(queues)))
     # Threads of the library may be reading files for the threads that wait.
-    return moved + sum(_tuples_read(r) for r in _snapshot(readers)) if reading else moved
+    return moved + sum(_tuples_read(r) for r in snapshot(readers)) if reading else moved
 
 
 def _tuples_read(reader: _native.Reader) -> int:
@@ -148,7 +148,7 @@ def _at_work(waits: Iterable[tuple[int, str, Any]]) -> list[threading.Thread]:
     """Return the threads of map readers that may end one of the waits."""
     return [
         thread
-        for thread in _snapshot(map_threads)
+        for thread in snapshot(map_threads)
         if thread.is_alive()
         and (work := map_threads[thread]()) is not None
         and any(_helps(work, kind, reader) for _, kind, reader in waits)
@@ -157,10 +157,10 @@ def _at_work(waits: Iterable[tuple[int, str, Any]]) -> list[threading.Thread]:
 
 def _processes_at_work(waits: Iterable[tuple[int, str, Any]]) -> bool:
     """Whether a worker process may end one of the waits."""
-    for queue in _snapshot(worker_queues):
+    for queue in snapshot(worker_queues):
         collector = worker_queues[queue]
         work = queue if collector is None else collector()
-        if any(_helps(work, kind, reader) for _, kind, reader in waits) and queue._at_work():
+        if work is not None and any(_helps(work, kind, reader) for _, kind, reader in waits) and queue._at_work():
             return True
     return False
 
@@ -185,7 +185,7 @@ def _release_stuck_threads() -> None:
     main = threading.main_thread()
     while True:
         joined = [t for t in threading.enumerate() if not t.daemon and t is not main]
-        concerned = joined + [t for t in _snapshot(daemon_threads) if t.is_alive()]
+        concerned = joined + [t for t in snapshot(daemon_threads) if t.is_alive()]
         waiting = _native._waiting_threads()
         waits = [waiting[t.ident] for t in concerned if t.ident in waiting]
         if len(waits) == len(concerned):
@@ -201,7 +201,7 @@ def _release_stuck_threads() -> None:
         elif _processes_at_work(waits):
             quiet.end()
         elif joined and seconds >= _STUCK_SECONDS:
-            for queue in _snapshot(queues):
+            for queue in snapshot(queues):
                 queue.shutdown()
             _native._shutdown_buffers()
         del waiting, waits  # they hold references to readers

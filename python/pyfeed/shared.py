@@ -158,7 +158,9 @@ class SharedFeedQueue(PyArrayFeedQueue):
     _reader_ref: weakref.ref[Reader] | None
     _expected_workers: tuple[int | None, int]  # a pass, and the number of its workers
     _groups: list[_WorkerGroup]  # of persistent workers
-    _processes: weakref.WeakSet[BaseProcess]  # that `start` has started; multiprocessing keeps those that live
+    # That `start` has started, each with the only pass that it may attach to, or None. multiprocessing keeps those that
+    # live.
+    _processes: weakref.WeakKeyDictionary[BaseProcess, int | None]
     _accepted: Structure  # of the tuples that workers may push
     _pass_lock: threading.Lock  # so that a worker's exit is reported to the pass that it was in, not to the next
 
@@ -221,7 +223,7 @@ class SharedFeedQueue(PyArrayFeedQueue):
             None,
             (None, 0),
         )
-        queue._groups, queue._processes, queue._pass_lock = [], weakref.WeakSet(), threading.Lock()
+        queue._groups, queue._processes, queue._pass_lock = [], weakref.WeakKeyDictionary(), threading.Lock()
         queue._accepted = None
         weakref.finalize(queue, _erase, scope, name).atexit = False
         _exit.watch(queue)
@@ -473,8 +475,8 @@ class SharedFeedQueue(PyArrayFeedQueue):
         )
 
     def _watch(self, group: _WorkerGroup, processes: list[BaseProcess]) -> None:
-        self._processes.update(processes)
         pass_id = None if group.persistent else self.stats()["pass_id"]
+        self._processes.update(dict.fromkeys(processes, pass_id))
         exit_statuses = [_ExitStatus(p, is_child=group.is_child) for p in processes]
         threading.Thread(
             target=_report_exits,
@@ -485,8 +487,11 @@ class SharedFeedQueue(PyArrayFeedQueue):
 
     def _at_work(self) -> bool:
         """Whether a worker process may push a tuple, even if none is taken from the queue."""
-        coming = tuple(p.pid or 0 for p in list(self._processes) if _lives(p))
-        return _native._shared_at_work(self.handle, coming)
+        pass_id, coming = self.stats()["pass_id"], []
+        for process in _exit.snapshot(self._processes):
+            if self._processes.get(process) in (None, pass_id):
+                coming += _pid_of_live(process)
+        return _native._shared_at_work(self.handle, tuple(coming))
 
     def _end_at_exit(self) -> None:
         from multiprocessing.util import Finalize
@@ -618,12 +623,12 @@ def _report_exits(
             del queue
 
 
-def _lives(process: BaseProcess) -> bool:
-    """Whether a process has not ended. Its exit status is left to others."""
+def _pid_of_live(process: BaseProcess) -> list[int]:
+    """Return the process id, or nothing if the process has ended. Its exit status is left to others."""
     try:
-        return not _wait([process.sentinel], 0)
-    except ValueError:  # it was closed, which it can be when it has ended
-        return False
+        return [] if _wait([process.sentinel], 0) else [process.pid or 0]
+    except (ValueError, AttributeError):  # another thread has closed it, which it can do when it has ended
+        return []
 
 
 def _wait(sentinels: list[int], timeout: float | None = None) -> list[int]:

@@ -82,7 +82,7 @@ func New(workers *decorators.MapWorkers, queue *pyfeed.Consumer, fault func(erro
 	p := &Pool{workers: workers, queue: queue, ring: ring, fault: fault, posted: make(map[uint64]*pyfeed.Tuple)}
 	p.changed = sync.NewCond(&p.mu)
 	p.asked.Init(&p.mu)
-	ring.HandleTasks(shared.TaskEvents{Result: p.give, Freed: p.taskFreed, Failed: p.taskFailed})
+	ring.HandleTasks(shared.TaskEvents{Result: p.give, Freed: p.taskFreed, Failed: p.taskFailed, Expects: p.expects})
 	workers.OnReset(p.reset)
 	p.run(p.post)
 	p.run(p.watch)
@@ -155,6 +155,13 @@ func (p *Pool) reset(isClosed bool) {
 		p.setState(closed)
 		p.asked.WakeAll()
 	}
+}
+
+// expects reports whether a posted tuple has no result yet, or one waits for workers.
+func (p *Pool) expects() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.posted) > 0 || p.state == needed
 }
 
 func (p *Pool) taskFreed() {

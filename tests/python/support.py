@@ -251,7 +251,7 @@ class Process:
             try:
                 raw_out, raw_err = self.process.communicate(timeout=STUCK)
             except subprocess.TimeoutExpired as held:
-                raw_out, raw_err = held.stdout or b"", held.stderr or b"the process has a child that hangs\n"
+                raw_out, raw_err = held.stdout or b"", (held.stderr or b"") + b"a child of the process hangs\n"
         out, err = raw_out.decode(), raw_err.decode()
         assert not hangs, f"the process hangs:\n{out}{err}"
         assert self.process.returncode == status, f"exit status {self.process.returncode}:\n{out}{err}"

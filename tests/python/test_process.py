@@ -785,13 +785,19 @@ def shared():
 
 @pytest.mark.parametrize("wait", ["queue.reader", "queue.reader.batch(1).double_buffer()", "iter(queue.pop, 0)"])
 def test_worker_processes_that_a_joined_thread_waits_for(wait: str) -> None:
-    """Also before they attach to the queue, and after some have ended."""
+    """Also before they attach to the queue, and after one has ended."""
     out = run(
         WORKERS
         + f"""
+from pyfeed_worker import _producer
+run_at_once = _producer._run
+def run_late(*args):
+    time.sleep({PAUSE})
+    run_at_once(*args)
+_producer._run = run_late
 queue = shared()
 def work(producer, worker):
-    time.sleep((1 + worker) * {PAUSE})
+    time.sleep(worker * {PAUSE})
     for i in range(2):
         producer.push(tuple_of(i))
         time.sleep({PAUSE})
@@ -824,6 +830,27 @@ start(lambda: say(sum(1 for _ in {wait})))
     assert out == ["4"]
 
 
+def test_worker_processes_behind_a_slow_source(tmp_path: Path) -> None:
+    """While they have no tuple, they do not count, and the reader of the source waits as it would without them."""
+    out = run(
+        f"""
+path = {str(tmp_path / "pipe.raw")!r}
+os.mkfifo(path)
+if os.fork() == 0:
+    with open(path, "wb") as file:
+        for i in range(4):
+            file.write(np.full(2, i, float).tobytes())
+            file.flush()
+            time.sleep({PAUSE})
+    os._exit(0)
+files = pyfeed.open_files([path], shapes=[(2,)], dtypes=["float64"])
+mapped = files.map(lambda x: x + 1, num_workers=1, method="fork")
+start(lambda: say(*[int(x[0]) for (x,) in mapped]))
+"""
+    )
+    assert out == ["1 2 3 4"]
+
+
 @pytest.mark.parametrize(
     "begin",
     [
@@ -847,12 +874,45 @@ ended.wait()
         """
 reader = feed()[0].map(lambda x: x, num_workers=2, method="fork")
 """,
+        # The same, but one keeps the memory of its last tuple.
+        """
+reader, source = feed()
+kept = []
+def keep(x):
+    kept.append(x)
+    return x.copy()
+reader = reader.map(keep, num_workers=1, method="fork")
+source.push(tuple_of(1))
+reader.read()
+""",
+        # They have a tuple, but the thread does not wait for the result.
+        """
+calls = iter(range(9))
+def block(x):
+    if next(calls) > 0:
+        time.sleep(3600)
+    return x
+mapped = pyfeed.random_data([(2,)]).map(block, num_workers=1, method="fork")
+mapped.read()
+reader = feed()[0]
+""",
+        # They cannot attach to this pass.
+        """
+def lingers(producer, worker):
+    producer.push(tuple_of(1))
+    producer.close()
+    time.sleep(3600)
+queue.start(lingers, method="fork")
+say(sum(1 for _ in queue.reader))
+queue.reopen()
+reader = queue.reader
+""",
         # There are none.
         """
 reader = queue.reader
 """,
     ],
-    ids=["room", "ended", "no task", "none"],
+    ids=["room", "ended", "no task", "kept", "not read", "earlier pass", "none"],
 )
 def test_worker_processes_that_cannot_end_a_wait(begin: str) -> None:
     out, err = ends_within_a_second(
@@ -874,7 +934,7 @@ until_waiting(1)
 say("ready")
 """
     )
-    assert out in (["EndOfData"], ["QueueClosed"])
+    assert out[-1] in ("EndOfData", "QueueClosed")
     assert err == ""
 
 

@@ -92,16 +92,20 @@ class Files(NamedTuple):
                 path.write_bytes(data)
 
     def are_refused(self, folder: Path) -> bool:
-        """Whether the wrong byte says that the files have something that is not supported, which is never skipped.
+        """Whether the wrong byte is in the footer, or says that a file has something that is not supported.
 
-        Only the metadata of columns can say so. It is at the end of a file, too, which is needed to open it.
+        Neither is ever skipped.
         """
         if self.damage is None or not self.suffix.startswith((".arrow", ".parquet")):
             return False
         try:
-            for _ in self.open(folder, 1):
+            reader = self.open(folder, 1)
+        except (pyfeed.errors.CorruptRecordError, pyfeed.errors.UnsupportedError):
+            return True
+        try:
+            for _ in reader:
                 pass
-        except pyfeed.errors.Error:
+        except pyfeed.errors.UnsupportedError:
             return True
         return False
 
