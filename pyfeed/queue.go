@@ -58,9 +58,9 @@ type Feed interface {
 	Expect(workers uint32)
 	// Exited reports the exit status of a worker process, or minus the signal number that ended it.
 	Exited(pid int, status int32)
-	// AtWork reports whether a worker process may put a tuple into the queue, even if nobody takes one from it: there is
-	// room, and a worker is attached, or `coming` has the process id of one that has not attached in this pass. If the
-	// workers compute the results of a map reader, it reports whether a result is still to come instead.
+	// AtWork reports whether a worker process may still put a tuple into the queue without a pop: there is room, and a
+	// worker is attached, or `coming` has the process id of one that has not attached in this pass. If the workers
+	// compute the results of a map reader, it reports whether a result is still to come instead.
 	AtWork(coming []int) bool
 
 	// The queue calls the following methods with its lock held. They MUST NOT wait or call the queue.

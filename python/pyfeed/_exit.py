@@ -63,6 +63,19 @@ def watch(queue: _native.Queue) -> None:
     queues.add(queue)
 
 
+def watch_workers(queue: SharedFeedQueue, collector: weakref.ref[Any] | None) -> None:
+    """Register a queue that worker processes fill.
+
+    `collector` is the MapProcesses that collects its tuples, or None. With a collector, the queue is not shut down at
+    exit: its waits end with those of the reader below.
+    """
+    worker_queues[queue] = collector
+    if collector is None:
+        watch(queue)
+    else:
+        install()
+
+
 def install() -> None:
     """Register the hook for the exit. Call it before the first thread: a fork during its imports breaks `logging`."""
     global _installed
@@ -176,7 +189,7 @@ class _Quiet:
         self._last = now
         return self._seconds
 
-    def end(self) -> None:
+    def reset(self) -> None:
         self._seconds = 0.0
 
 
@@ -197,9 +210,9 @@ def _release_stuck_threads() -> None:
         moved += sum(cpu_time for cpu_time, _, _ in waiting.values()) // _CPU_STEP_NS
         if moved != progress or not all(t.ident in waiting and _asleep(t) for t in concerned):
             progress = moved
-            quiet.end()
+            quiet.reset()
         elif _processes_at_work(waits):
-            quiet.end()
+            quiet.reset()
         elif joined and seconds >= _STUCK_SECONDS:
             for queue in snapshot(queues):
                 queue.shutdown()

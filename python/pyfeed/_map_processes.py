@@ -84,9 +84,8 @@ class MapProcesses(MapWork):
             CPUPlace(),
             scope=Scope(),
             tasks=tasks,
+            collector=weakref.ref(self),
         )
-        _exit.worker_queues[self._queue] = weakref.ref(self)
-        _exit.queues.discard(self._queue)  # its waits end with those of the reader below
         self._workers = reader._workers(_slots.kinds(slots), arguments, results)
         processes = self._workers.processes(self._queue.handle)
         target_args = (*self._function, arguments, results)

@@ -206,8 +206,13 @@ class SharedFeedQueue(PyArrayFeedQueue):
         name: str | None = None,
         scope: Scope | None = None,
         tasks: tuple[int, int, int] = (0, 0, 0),
+        collector: weakref.ref[Any] | None = None,
     ) -> SharedFeedQueue:
-        """Make a queue. `tasks` are the number, the slots and the bytes of tuples for the workers, see MapProcesses."""
+        """Make a queue.
+
+        `tasks` are the number, the slots and the bytes of tuples for the workers. `collector` takes the results: see
+        MapProcesses.
+        """
         scope = global_scope() if scope is None else scope
         name = unique_name._generate_process_wide("shared_feed_queue") if name is None else name
         queue: SharedFeedQueue
@@ -226,8 +231,7 @@ class SharedFeedQueue(PyArrayFeedQueue):
         queue._groups, queue._processes, queue._pass_lock = [], weakref.WeakKeyDictionary(), threading.Lock()
         queue._accepted = None
         weakref.finalize(queue, _erase, scope, name).atexit = False
-        _exit.watch(queue)
-        _exit.worker_queues[queue] = None
+        _exit.watch_workers(queue, collector)
         return queue
 
     @validate()
@@ -489,8 +493,9 @@ class SharedFeedQueue(PyArrayFeedQueue):
         """Whether a worker process may push a tuple, even if none is taken from the queue."""
         pass_id, coming = self.stats()["pass_id"], []
         for process in _exit.snapshot(self._processes):
-            if self._processes.get(process) in (None, pass_id):
-                coming += _pid_of_live(process)
+            pid = _live_pid(process)
+            if pid is not None and self._processes.get(process) in (None, pass_id):
+                coming.append(pid)
         return _native._shared_at_work(self.handle, tuple(coming))
 
     def _end_at_exit(self) -> None:
@@ -623,12 +628,12 @@ def _report_exits(
             del queue
 
 
-def _pid_of_live(process: BaseProcess) -> list[int]:
-    """Return the process id, or nothing if the process has ended. Its exit status is left to others."""
+def _live_pid(process: BaseProcess) -> int | None:
+    """Return the process id, or None if the process has ended. The exit status stays for other callers."""
     try:
-        return [] if _wait([process.sentinel], 0) else [process.pid or 0]
-    except (ValueError, AttributeError):  # another thread has closed it, which it can do when it has ended
-        return []
+        return None if _wait([process.sentinel], 0) else process.pid
+    except (ValueError, AttributeError):  # another thread has closed the object of a process that has ended
+        return None
 
 
 def _wait(sentinels: list[int], timeout: float | None = None) -> list[int]:

@@ -656,11 +656,11 @@ PF_API pf_status pf_shared_queue_expect(pf_handle queue, uint32_t num_workers, p
  * expected. \since 0.1 */
 PF_API pf_status pf_shared_queue_report_exit(pf_handle queue, int64_t pid, int32_t exit_status,
                                              pf_error *err);
-/** Reports in `out` whether a worker process may put a tuple into the queue even if nobody takes one from it: 1 or 0. A
- * program that is about to end asks this before it gives up a wait for the queue. It is 1 if the ring has room, and a
- * worker is attached, or `coming` has the process id of one that has not attached in this pass; the caller knows that
- * these num_coming processes live. For a queue of pf_map_processes_create, it is 1 if a result is still to come. Never
- * blocks. \since 0.1 */
+/** Sets `out` to 1 if a worker process may still put a tuple into the queue without a pop, else to 0. A program that is
+ * about to end calls this before it gives up a wait for the queue. A worker may if the ring has room, and the worker is
+ * attached, or its process id is in `coming` and it has not attached in this pass. `coming` has the ids of num_coming
+ * live processes. For a queue of pf_map_processes_create, `out` is 1 if a result is still to come. Never blocks.
+ * \since 0.1 */
 PF_API pf_status pf_shared_queue_at_work(pf_handle queue, const int64_t *coming, uint32_t num_coming,
                                          uint8_t *out, pf_error *err);
 

@@ -209,6 +209,8 @@ TEST_F(Shared, WorkersAreAtWorkWhileTheyMayPush) {
     EXPECT_STATUS(PF_OK, pf_queue_close(queue, PF_PASS_CURRENT, nullptr));
     EXPECT_FALSE(found({child + 1}));
     expect_numbers(2, 5);
+    close(begins[0]);
+    close(begins[1]);
 }
 
 TEST_F(Shared, AFailureIsTold) {

@@ -861,7 +861,7 @@ queue.start(pushes, method="fork")
 while queue.stats()["pushed"] < 2:  # the tuple in the last cell is held back
     time.sleep(0.001)
 """,
-        # One has ended its part of the pass, and nobody is there for the other part.
+        # The only one has ended its part of the pass, which expects another part.
         """
 reader = queue.reader
 queue.start(pushes_one, method="fork", persistent=True)
@@ -946,7 +946,7 @@ def test_a_machine_that_stands_still_is_not_a_thread_that_is_stuck() -> None:
     assert quiet.look(10.005) == pytest.approx(0.005)
     assert quiet.look(99.0) == pytest.approx(0.015)
     assert quiet.look(99.005) == pytest.approx(0.020)
-    quiet.end()
+    quiet.reset()
     assert quiet.look(99.010) == pytest.approx(0.005)
 
 

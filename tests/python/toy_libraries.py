@@ -30,8 +30,8 @@ def state(pid: int) -> str | None:
         return None
 
 
-def notes_pid(folder: Path, name: str, pid: int) -> None:
-    """Write a PID to the folder. Whoever finds the file finds the PID in it."""
+def write_pid(folder: Path, name: str, pid: int) -> None:
+    """Write a PID to the folder in one step, so that other processes never read an empty file."""
     unfinished = folder / f"{name}.unfinished"
     unfinished.write_text(str(pid))
     unfinished.replace(folder / f"{name}.pid")
@@ -40,7 +40,7 @@ def notes_pid(folder: Path, name: str, pid: int) -> None:
 def child(folder: Path, name: str, code: str) -> subprocess.Popen[bytes]:
     """Start a process of a library, and write its PID to the folder."""
     process = subprocess.Popen([sys.executable, "-S", "-c", code], stdin=subprocess.DEVNULL)
-    notes_pid(folder, name, process.pid)
+    write_pid(folder, name, process.pid)
     return process
 
 
@@ -52,7 +52,7 @@ def writes(folder: Path, name: str, line: str) -> None:
 def watches(folder: Path, name: str) -> Timed:
     """Keep a worker busy. In each turn but the first, wait until the processes of all other libraries are stopped."""
     worker = child(folder, f"{name}-worker", "import os; parent = os.getppid()\nwhile os.getppid() == parent: pass")
-    notes_pid(folder, name, os.getpid())
+    write_pid(folder, name, os.getpid())
 
     begun = iter(["start"])  # in the first turn, other libraries may still be starting
 
@@ -134,7 +134,7 @@ def meets(folder: Path, name: str, other: str) -> Timed:
 def hangs(folder: Path, name: str) -> Timed:
     """Hang while it is started."""
     child(folder, f"{name}-worker", "import time; time.sleep(1000)")
-    notes_pid(folder, name, os.getpid())
+    write_pid(folder, name, os.getpid())
     time.sleep(1000)
     raise AssertionError
 
